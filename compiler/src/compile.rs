@@ -20,7 +20,6 @@ use crate::selftest;
 use crate::sparsify::{Choice, Pruned, Saliency, Sparsified, name_worst, sparsify};
 use melior::Context;
 use melior::ir::Module;
-use sardonyx_base::dim::symbol_of_model;
 use sardonyx_base::plan::SelfTest;
 use sardonyx_base::{Error, Result, Tensor};
 use sardonyx_dialects::mlir;
@@ -55,7 +54,7 @@ pub fn parse_dim(text: &str) -> Result<(String, DimRange)> {
     };
     match name.trim() {
         "" => Err(wrong()),
-        name => Ok((symbol_of_model(name), range)),
+        name => Ok((name.to_string(), range)),
     }
 }
 

@@ -274,9 +274,9 @@ fn plan(
 
 fn arena_example(entry: &Entry, arena_bytes: &Dim) -> Option<(Vec<(String, i64)>, i64)> {
     let sizes = plan_memory::values(entry, USUAL);
-    let at = arena_bytes.symbols().into_iter().map(|name| Some((name.to_string(), *sizes.get(&*name)?)));
+    let at = arena_bytes.names().into_iter().map(|name| Some((name.to_string(), *sizes.get(&*name)?)));
     let at = at.collect::<Option<Vec<_>>>().filter(|at| !at.is_empty())?;
-    Some((at, arena_bytes.eval(&|name| sizes.get(name).copied()).ok()?))
+    Some((at, arena_bytes.eval_named(&|name| sizes.get(name).copied()).ok()?))
 }
 
 fn summary(made: &Planned, code: &Code, written: &file::Plan) -> PlanSummary {
@@ -409,7 +409,7 @@ fn state(entry: &Entry, state: &State) -> Result<file::State> {
 
 /// How a state is distributed over an axis of the mesh.
 fn units(entry: &Entry, part: &Part) -> Result<file::Units> {
-    let axis = part.start.symbols().into_iter().find_map(|name| match entry.symbols.get(&*name)?.kind {
+    let axis = part.start.names().into_iter().find_map(|name| match entry.symbols.get(&*name)?.kind {
         SymbolKind::Rank { axis } => Some(axis),
         _ => None,
     });

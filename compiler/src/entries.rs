@@ -183,13 +183,13 @@ fn state_dims(graph: &Graph, operand: usize) -> Vec<Dim> {
 /// Declared symbols, with values, that make all of `sizes` equal `n`. Exporters may give equal dimensions several
 /// names; shape inference has unified them, and each of the names gets a value.
 fn fix(model: &Model, graph: &Graph, sizes: &[Dim], n: i64) -> Result<BTreeMap<String, i64>> {
-    let value = |d: &Dim| d.substitute(&|s| sizes.contains(&Dim::symbol(s)).then(|| Dim::constant(n)));
+    let value = |d: &Dim| d.substitute(&|s| sizes.contains(&s.clone().into()).then(|| Dim::constant(n)));
     let mut fixed = BTreeMap::new();
     let mut reached: Vec<&Dim> = vec![];
     let declared = declared_dims(&model.graph)?;
     for ((_, _, ty), dims) in graph.inputs().zip(&declared) {
         for (now, declared) in ty.dims.iter().zip(dims).filter(|(now, _)| now.as_const().is_none()) {
-            let Some(name) = declared.as_symbol() else { continue };
+            let Some(name) = declared.as_name() else { continue };
             let known = if sizes.contains(now) { Some(n) } else { value(now).as_const() };
             if let Some(known) = known {
                 fixed.insert(name.to_string(), known);

@@ -5,7 +5,7 @@
 
 use crate::onnx::{Attribute, DimSpec, Graph, Model, ValueInfo, ValueType};
 use melior::Context as MlirContext;
-use sardonyx_base::{DType, Dim, Error, Kind, Result, Tensor, solve};
+use sardonyx_base::{DType, Dim, Error, Kind, Result, Tensor, dim, solve};
 use sardonyx_dialects::mlir::{Attr, Context, NewBlock, NewOperation, Operand, Parts, Type};
 use sardonyx_dialects::sdx::{BOUND, Symbol, SymbolKind, ir};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -101,7 +101,7 @@ fn input_dim(spec: &DimSpec) -> Option<Dim> {
     match spec {
         DimSpec::Fixed(n) => Some(Dim::constant(*n)),
         // Exporters may write an expression where a name is expected.
-        DimSpec::Named(name) => Some(Dim::parse(name).unwrap_or_else(|_| Dim::symbol(name))),
+        DimSpec::Named(name) => Some(Dim::parse_names(name).unwrap_or_else(|_| Dim::symbol(name))),
         DimSpec::Unknown => None,
     }
 }
@@ -141,7 +141,7 @@ fn input_types(graph: &Graph) -> Result<Vec<InputType>> {
     };
     let declared = graph.inputs.iter().map(of).collect::<Result<Vec<_>>>()?;
     let named = declared.iter().flat_map(|(_, _, dims)| dims).filter_map(input_dim);
-    let mut taken: BTreeSet<Arc<str>> = named.flat_map(|d| d.symbols()).collect();
+    let mut taken: BTreeSet<Arc<str>> = named.flat_map(|d| d.names()).collect();
     let mut typed: Vec<InputType> = vec![];
     for (name, dtype, dims) in declared {
         let dims = dims.iter().enumerate().map(|(i, d)| input_dim(d).unwrap_or_else(|| fresh(&name, i, &mut taken)));
@@ -191,7 +191,7 @@ fn name_unsolvable(inputs: &mut [InputType], declared: &[crate::onnx::ValueInfo]
         let specs = input.tensor().and_then(|(_, dims)| dims).unwrap_or_default();
         for (dim, spec) in dims.iter_mut().zip(specs) {
             if let DimSpec::Named(text) = spec
-                && !dim.symbols().is_subset(&known)
+                && !dim.names().is_subset(&known)
             {
                 *dim = Dim::symbol(text);
             }
@@ -208,7 +208,7 @@ pub fn declared_dims(graph: &Graph) -> Result<Vec<Vec<Dim>>> {
 fn declare_symbols(graph: &Graph, ranges: &BTreeMap<String, DimRange>) -> Result<BTreeMap<String, Symbol>> {
     let mut symbols = BTreeMap::new();
     for (_, _, dims) in input_types(graph)? {
-        for name in dims.iter().flat_map(|d| d.symbols()) {
+        for name in dims.iter().flat_map(|d| d.names()) {
             symbols.insert(name.to_string(), Symbol { kind: SymbolKind::Input, lo: 0, hi: None });
         }
     }
@@ -235,11 +235,12 @@ impl<'c> Importer<'_, 'c> {
     fn function(&mut self, name: &str, graph: &Graph, symbols: &BTreeMap<String, Symbol>) -> Result<NewOperation<'c>> {
         let cx = self.cx;
         // A symbol whose range is a single value is replaced by it.
-        let fixed = |name: &str| symbols.get(name).filter(|s| s.hi == Some(s.lo)).map(|s| Dim::constant(s.lo));
+        let fixed = |s: &Symbol| s.hi == Some(s.lo);
+        let constant = |s: &dim::Symbol| symbols.get(s.name()?).filter(|s| fixed(s)).map(|s| Dim::constant(s.lo));
         let inputs = input_types(graph)?;
         let mut types = vec![];
         for (name, dtype, dims) in &inputs {
-            let dims: Vec<Dim> = dims.iter().map(|d| d.substitute(&fixed)).collect();
+            let dims: Vec<Dim> = dims.iter().map(|d| d.substitute(&constant)).collect();
             let ty = sardonyx_dialects::sdx::TensorType::new(*dtype, dims);
             sardonyx_dialects::sdx::graph::check_type(&ty).map_err(|e| e.node(name))?;
             types.push(cx.tensor(*dtype, &ty.dims));
@@ -252,7 +253,7 @@ impl<'c> Importer<'_, 'c> {
         body.push(cx.build(Parts { name: "func.return", operands: &results, ..Parts::default() })?);
         let names: Vec<String> = inputs.into_iter().map(|(n, _, _)| n).collect();
         let outputs: Vec<&str> = graph.outputs.iter().map(|o| o.name.as_str()).collect();
-        let open = symbols.iter().filter(|(n, _)| fixed(n).is_none()).map(|(n, s)| (n.clone(), s.clone())).collect();
+        let open = symbols.iter().filter(|(_, s)| !fixed(s)).map(|(n, s)| (n.clone(), s.clone())).collect();
         let attrs = vec![
             ("sdx.symbols", ir::write_symbols(cx, &open)),
             ("sdx.checks", ir::write_checks(cx, &[])),

@@ -205,7 +205,7 @@ pub fn call(function: &Function, i: usize) -> Result<Named> {
     let no_call = || Error::user("E0301", format!("no sizes satisfy the symbols and checks of `{}`", function.name()));
     let values = sizes.get(i / KINDS).ok_or_else(no_call)?;
     let input = |(_, name, ty): (_, &str, &TensorType)| {
-        let size = |d: &Dim| Ok(usize::try_from(d.eval(&|s| values.get(s).copied())?).unwrap_or(0));
+        let size = |d: &Dim| Ok(usize::try_from(d.eval_named(&|s| values.get(s).copied())?).unwrap_or(0));
         let dims = ty.dims.iter().map(size).collect::<Result<Vec<usize>>>()?;
         Ok((name.to_string(), made(name, i % KINDS, ty.dtype, dims)?))
     };

@@ -4,7 +4,7 @@ use crate::module::graph;
 use crate::pipeline::Event;
 use crate::sizes::{Sizes, sizes, value};
 use melior::ir::Module;
-use sardonyx_base::dim::product;
+use sardonyx_base::dim::{Symbol, product};
 use sardonyx_base::{DType, Dim, Error, Result};
 use sardonyx_dialects::flow::{Body, FlowOp, Kernel, Program};
 use sardonyx_dialects::mlir::Operation;
@@ -164,7 +164,7 @@ fn launches(program: &Program, plan: &Plan, sizes: &Sizes, memory: &FastMemory) 
     for (symbol, kernel) in &plan.kernels {
         symbols.insert(lower(kernel)?.def, symbol);
     }
-    let lo = |s: &str| program.symbol_lo(s);
+    let lo = |s: &Symbol| program.symbol_lo(s);
     let mut rows = vec![];
     for step in &program.steps {
         let FlowOp::Kernel(kernel) = &step.op else { continue };

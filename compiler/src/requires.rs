@@ -3,8 +3,7 @@
 //! The runtime checks these requirements for every call, so that a modified plan is refused instead of letting native
 //! code run out of bounds. A requirement that cannot be proved here is left out, as it might refuse a valid call.
 
-use sardonyx_base::dim::Atom;
-use sardonyx_base::plan::LaunchSymbol;
+use sardonyx_base::dim::{Atom, Symbol};
 use sardonyx_base::{Dim, Result};
 use sardonyx_dialects::flow::{Container, Layout, State};
 use sardonyx_dialects::plan::{Action, Buffer, Entry, Plan};
@@ -66,7 +65,7 @@ fn buffer_bytes(buffer: &Buffer) -> Result<Dim> {
 fn kept(entry: &Entry) -> BTreeMap<String, Dim> {
     let one = |state: &State| {
         let Layout::Capacity { axis, .. } = entry.ports(true).get(state.input)?.2.layout else { return None };
-        let past = entry.ports(true)[state.input].2.dims[axis].as_symbol()?.to_string();
+        let past = entry.ports(true)[state.input].2.dims[axis].as_name()?.to_string();
         let (kept, others) = (Dim::symbol(state.kept.as_ref()?), Dim::symbol(&format!("carried {past}")));
         Some((past, kept + others))
     };
@@ -79,7 +78,7 @@ fn room(entry: &Entry) -> BTreeMap<String, Dim> {
     let ports = [true, false].into_iter().flat_map(|inputs| entry.ports(inputs));
     let one = |(_, _, c): (usize, &str, &Container)| match &c.layout {
         Layout::Capacity { axis, size } => {
-            let name = size.as_symbol()?;
+            let name = size.as_name()?;
             Some((name.to_string(), c.dims[*axis].clone() + Dim::symbol(&format!("spare {name}"))))
         }
         Layout::RowMajor | Layout::Order(_) => None,
@@ -97,7 +96,7 @@ struct Launch<'a> {
     /// Symbols of past sizes as the kept positions plus a remainder.
     kept: BTreeMap<String, Dim>,
     /// Symbols that are at least 1 whenever the launch has any work.
-    positive: BTreeSet<String>,
+    positive: BTreeSet<Symbol>,
 }
 
 impl<'a> Launch<'a> {
@@ -108,9 +107,9 @@ impl<'a> Launch<'a> {
             let extent = launch.value(&extent.dim());
             // If a product is not 0, none of its factors is.
             if let (Some((monomial, _)), 1) = (extent.terms().next(), extent.terms().count()) {
-                let names =
-                    monomial.iter().filter_map(|a| if let Atom::Symbol(s) = a { Some(s.to_string()) } else { None });
-                launch.positive.extend(names);
+                let symbols =
+                    monomial.iter().filter_map(|a| if let Atom::Symbol(s) = a { Some(s.clone()) } else { None });
+                launch.positive.extend(symbols);
             }
         }
         launch
@@ -118,19 +117,20 @@ impl<'a> Launch<'a> {
 
     /// An expression over launch symbols, rewritten to the symbols of the model.
     fn value(&self, d: &Dim) -> Dim {
-        let own = d.substitute(&|s| match LaunchSymbol::parse(s)? {
-            LaunchSymbol::Param(n) => self.params.get(n).cloned(),
-            LaunchSymbol::BufferBytes(n) => self.bytes.get(n).cloned(),
-            LaunchSymbol::Grid => Some(self.grid.clone()),
+        let own = d.substitute(&|symbol| match symbol {
+            Symbol::Param(n) => self.params.get(*n).cloned(),
+            Symbol::BufferBytes(n) => self.bytes.get(*n).cloned(),
+            Symbol::Grid => Some(self.grid.clone()),
+            Symbol::Statement(_) | Symbol::Variable(_) | Symbol::Named(_) => None,
         });
-        own.substitute(&|s| self.room.get(s).cloned()).substitute(&|s| self.kept.get(s).cloned())
+        own.substitute(&|s| self.room.get(s.name()?).cloned()).substitute(&|s| self.kept.get(s.name()?).cloned())
     }
 
     fn proves(&self, d: &Dim) -> bool {
-        if d.symbols().iter().any(|s| s.starts_with(['%', '$'])) {
+        if d.has_own() {
             return false;
         }
-        let mut value = self.entry.checks.iter().fold(self.value(d), |value, c| match c.left.as_symbol() {
+        let mut value = self.entry.checks.iter().fold(self.value(d), |value, c| match c.left.as_name() {
             // Both sides of the check are equal here, since the runtime refuses other calls.
             Some(name) => value.substitute(&|s| (s == name).then(|| c.right.clone())),
             None => value,
@@ -144,17 +144,14 @@ impl<'a> Launch<'a> {
             }
         }
         let bounded = |(m, c): (&[Atom], i64)| match m {
-            [Atom::Symbol(s)] if c < 0 => Some((Dim::symbol(s), c, self.entry.symbols.get(&**s)?.hi?)),
+            [Atom::Symbol(s)] if c < 0 => Some((Dim::from(s.clone()), c, self.entry.symbols.get(s.name()?)?.hi?)),
             _ => None,
         };
         let downward: Vec<(Dim, i64, i64)> = value.terms().filter_map(bounded).collect();
         for (symbol, c, hi) in downward {
             value = value + Dim::constant(c) * (Dim::constant(hi) - symbol);
         }
-        let lo = |name: &str| {
-            let declared = self.entry.symbols.get(name).map_or(0, |s| s.lo);
-            declared.max(self.positive.contains(name) as i64)
-        };
+        let lo = |symbol: &Symbol| self.entry.symbol_lo(symbol).max(self.positive.contains(symbol) as i64);
         value.lower_bound(&lo).is_some_and(|lo| lo >= 0)
     }
 }

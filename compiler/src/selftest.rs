@@ -93,7 +93,7 @@ pub fn from_call(inputs: &[(String, Tensor)], outputs: &[(String, Tensor)], opti
 
 fn canaries(graph: &Graph, value: &dyn Fn(&str) -> Option<i64>) -> Result<Vec<(String, Tensor)>> {
     let input = |(i, (_, name, ty)): (usize, (Value, &str, &TensorType))| {
-        let size = |d: &Dim| Ok(usize::try_from(d.eval(value)?).unwrap_or(0));
+        let size = |d: &Dim| Ok(usize::try_from(d.eval_named(value)?).unwrap_or(0));
         let dims = ty.dims.iter().map(size).collect::<Result<_>>()?;
         Ok((name.to_string(), canary(ty.dtype, dims, i as u64)?))
     };
@@ -138,7 +138,7 @@ fn port_bytes(graph: &Graph, value: &dyn Fn(&str) -> Option<i64>) -> usize {
     let ports = graph.inputs().map(|(v, _, _)| v).chain(graph.outputs.iter().map(|(_, v)| *v));
     let bytes = |v: Value| {
         let ty = graph.ty(v);
-        let elements = usize::try_from(ty.elements().eval(value).ok()?).ok()?;
+        let elements = usize::try_from(ty.elements().eval_named(value).ok()?).ok()?;
         ty.dtype.bytes_for(elements)
     };
     ports.filter_map(bytes).fold(0, usize::saturating_add)
@@ -210,11 +210,11 @@ fn demands_of_body(graph: &Graph, body: &Graph, operands: &[Value]) -> Vec<Check
         inputs.zip(operands).flat_map(|(ty, operand)| ty.dims.iter().zip(&graph.ty(*operand).dims)).collect();
     let mut bound: BTreeMap<&str, &Dim> = BTreeMap::new();
     for (inside, outside) in &pairs {
-        if let Some(name) = inside.as_symbol() {
+        if let Some(name) = inside.as_name() {
             bound.entry(name).or_insert(outside);
         }
     }
-    let outside = |d: &Dim| d.substitute(&|name| bound.get(name).map(|d| (*d).clone()));
+    let outside = |d: &Dim| d.substitute(&|s| bound.get(s.name()?).map(|d| (*d).clone()));
     let why = format!("called as {}", body.name);
     let ports = pairs.iter().map(|(inside, operand)| Check {
         left: outside(inside),
@@ -237,7 +237,7 @@ pub(crate) fn choose_symbols(graph: &Graph, demands: &[Check], choice: &[i64]) -
     let mut values: BTreeMap<String, i64> = inputs.enumerate().map(one).collect();
     let checks: Vec<Check> = graph.checks.iter().chain(demands).cloned().collect();
     usual::keep_checks(&checks, &graph.symbols, &|_| false, &mut values);
-    let eval = |d: &Dim| d.eval(&|name| values.get(name).copied());
+    let eval = |d: &Dim| d.eval_named(&|name| values.get(name).copied());
     let holds = graph.checks.iter().all(|c| match (eval(&c.left), eval(&c.right)) {
         (Ok(left), Ok(right)) => left == right,
         // The check depends on data; the interpreter will decide.
@@ -270,7 +270,7 @@ fn work(graph: &Graph, value: &dyn Fn(&str) -> Option<i64>) -> std::result::Resu
             }
         }
         let product = |dims: &[&Dim]| {
-            let product = dims.iter().try_fold(1i64, |p, d| p.checked_mul(d.eval(value).ok()?.max(0)));
+            let product = dims.iter().try_fold(1i64, |p, d| p.checked_mul(d.eval_named(value).ok()?.max(0)));
             product.ok_or("its sizes depend on data")
         };
         let elements = product(&dims[..node.ty.rank()])?;

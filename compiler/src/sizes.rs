@@ -39,7 +39,7 @@ pub fn sizes(program: &Program, given: &Sizes) -> Result<Sizes> {
     let mut out = sizes_of_call((&program.symbols, &program.checks), inputs, given)?;
     for container in &program.containers {
         if let Layout::Capacity { axis, size } = &container.layout
-            && let Some(name) = size.as_symbol()
+            && let Some(name) = size.as_name()
         {
             let full = value(&container.dims[*axis], &out)?;
             let room = out.entry(name.to_string()).or_insert(full);
@@ -86,7 +86,7 @@ pub fn sizes_of_call(
 
 /// The value of an expression. Errors: E0202, E0204.
 pub fn value(d: &Dim, sizes: &Sizes) -> Result<i64> {
-    d.eval(&|name| sizes.get(name).copied())
+    d.eval_named(&|name| sizes.get(name).copied())
 }
 
 /// Adjusts the symbols that were not given so that the checks hold. Errors: E0201.

@@ -31,7 +31,7 @@ fn dimension(text: &str) -> Result<String, String> {
     if dim.as_const().is_some_and(|c| c < 0) {
         return Err(format!("the dimension {dim} is negative"));
     }
-    match dim.symbols().iter().find_map(|s| crate::sdx::graph::odd_symbol(s)) {
+    match dim.symbols().iter().find_map(crate::sdx::graph::odd_symbol) {
         Some(reason) => Err(reason),
         None => Ok(dim.to_string()),
     }

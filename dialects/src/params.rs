@@ -44,7 +44,7 @@ pub struct Part {
 impl Part {
     /// Cuts this part out of a value. Errors: E0901 if the value has no such part.
     pub fn cut(&self, whole: &Tensor, symbols: &dyn Fn(&str) -> Option<i64>) -> Result<Tensor> {
-        let (start, len) = (self.start.eval(symbols)?, self.len.eval(symbols)?);
+        let (start, len) = (self.start.eval_named(symbols)?, self.len.eval_named(symbols)?);
         let wrong = || Error::defect(format!("{:?} has no part {start}..+{len} of {self:?}", whole.dims()));
         let size = |n: i64| usize::try_from(n).map_err(|_| wrong());
         let (outer, count, unit, start, len) =

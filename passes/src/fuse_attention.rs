@@ -14,7 +14,7 @@ use crate::class::Class as Equality;
 use crate::drop_roundings::without_roundings;
 use crate::merge::{STATEMENTS_MAX, loads_of};
 use crate::rewrite::{Rewrites, Rule, Site as Changes};
-use crate::splice::{Splice, bare_var, from_data, tidy};
+use crate::splice::{Splice, from_data, tidy};
 use crate::steps::{Uses, drop_dead, kernel, origins_of};
 use sardonyx_base::{Dim, Result};
 use sardonyx_dialects::flow::{Body, Class, FlowOp, Kernel, Level, Memlet, Program, Statement, Step, Store};
@@ -151,7 +151,7 @@ fn weights_in_sum(weights: &Step, sum: &Step) -> Option<(Kernel, Vec<usize>)> {
     let (n_outer, n_walked) = (p.outer.len(), p.outer.len() + p.inner.len());
     let vars = read_at(p, the_load(weights, sum)?)?;
     let vars: Vec<Dim> = vars.into_iter().take(n_walked).collect::<Option<_>>()?;
-    let inner: Vec<Option<usize>> = vars[n_outer..].iter().map(bare_var).collect();
+    let inner: Vec<Option<usize>> = vars[n_outer..].iter().map(Dim::as_variable).collect();
     let same_row = inner.into_iter().eq((c.outer.len()..c.n_vars()).map(Some)) && p.inner == c.inner;
     let deep = (0..p.deep.len()).map(|i| Kernel::var(c.n_vars() + i));
     let nested = nested(weights, sum, &vars.into_iter().chain(deep).collect::<Vec<_>>(), p.deep.clone())?;
@@ -173,8 +173,8 @@ fn the_load<'c>(producer: &Step, consumer: &'c Step) -> Option<&'c Memlet> {
 fn read_at(p: &Kernel, read: &Memlet) -> Option<Vec<Option<Dim>>> {
     let mut vars: Vec<Option<Dim>> = p.extents().map(|e| e.is_const(1).then(|| Dim::constant(0))).collect();
     for (stored, read) in p.stores[0].memlet.index.iter().zip(&read.index) {
-        match bare_var(stored) {
-            Some(v) if bare_var(read).is_some() || read.as_const().is_some() => vars[v] = Some(read.clone()),
+        match stored.as_variable() {
+            Some(v) if read.as_variable().is_some() || read.as_const().is_some() => vars[v] = Some(read.clone()),
             None if stored.as_const().is_some() && stored == read => {}
             Some(_) | None => return None,
         }

@@ -65,10 +65,7 @@ fn matches(program: &Program, uses: &Uses, first: usize, (second, b): (usize, &K
 fn shares_points(a_step: &Step, a: &Kernel, b_step: &Step, b: &Kernel) -> bool {
     let extents: Vec<_> = a.extents().collect();
     let every_point = |m: &Memlet| {
-        let used = |v: usize| {
-            let name = format!("%{v}");
-            m.index.iter().any(|d| d.symbols().iter().any(|s| **s == *name))
-        };
+        let used = |v: usize| m.index.iter().any(|d| d.variables().contains(&v));
         (0..extents.len()).all(|v| extents[v].is_const(1) || used(v))
     };
     let loads = |k: &Kernel, step: &Step| -> Vec<(usize, Memlet)> {

@@ -10,8 +10,9 @@ use crate::class::Class as Equality;
 use crate::merge::{STATEMENTS_MAX, n_statements};
 use crate::miss::Miss;
 use crate::rewrite::{Rewrites, Rule, Site as Changes};
-use crate::splice::{Splice, and_guards, bare_var, data_loads_per_row, from_data, own_vars, tidy};
+use crate::splice::{Splice, and_guards, data_loads_per_row, from_data, tidy};
 use crate::steps::{Uses, drop_dead, kernel, union};
+use sardonyx_base::dim::Symbol;
 use sardonyx_base::{Dim, Result};
 use sardonyx_dialects::flow::{Body, Class, FlowOp, Kernel, Layout, Level, Memlet, Program, Statement, Step};
 use sardonyx_dialects::mlir::Module;
@@ -160,7 +161,7 @@ fn stores_points(p_step: &Step, p: &Kernel, c_step: &Step, c: &Kernel, operand: 
 fn keeps_range_checks(p: &Kernel, step: &Step, c: &Kernel, operand: usize) -> bool {
     let checks = |v: usize, s: &Statement| match &s.body {
         Body::Load { memlet, guard: None } => {
-            let at = memlet.index.iter().position(|d| bare_var(d) == Some(v));
+            let at = memlet.index.iter().position(|d| d.as_variable() == Some(v));
             at.is_some_and(|at| p.reads[memlet.container].dims[at] == p.writes[0].dims[v])
         }
         _ => false,
@@ -225,7 +226,7 @@ fn places(step: &Step, c: &Kernel, operand: usize) -> Option<Level> {
         if step.args[memlet.container] != step.args[operand] {
             continue;
         }
-        let by_keys = memlet.index.iter().flat_map(own_vars).any(scored);
+        let by_keys = memlet.index.iter().flat_map(Dim::variables).any(scored);
         match (level, by_keys, guard) {
             (Level::Deep, false, None) | (Level::Point, true, None) => found.push(*level),
             _ => return None,
@@ -247,10 +248,7 @@ fn reads_each_point_once(step: &Step, c: &Kernel, operand: usize) -> bool {
                 Level::Point => c.outer.len() + c.inner.len(),
                 Level::Deep => c.n_vars(),
             };
-            let used = |v: usize| {
-                let name = format!("%{v}");
-                memlet.index.iter().any(|d| d.symbols().iter().any(|s| **s == *name))
-            };
+            let used = |v: usize| memlet.index.iter().any(|d| d.variables().contains(&v));
             (0..vars).all(|v| extents[v].is_const(1) || used(v))
                 && memlet.index.iter().all(|d| is_one_to_one(d, &extents))
         }
@@ -261,13 +259,11 @@ fn reads_each_point_once(step: &Step, c: &Kernel, operand: usize) -> bool {
 /// Whether different values of the iteration variables give different values of an index expression, as different
 /// digits give different numbers.
 fn is_one_to_one(index: &Dim, extents: &[&Dim]) -> bool {
-    let mut vars: Vec<usize> = own_vars(index).into_iter().filter(|&v| !extents[v].is_const(1)).collect();
-    vars.sort_unstable();
-    vars.dedup();
+    let vars: Vec<usize> = index.variables().into_iter().filter(|&v| !extents[v].is_const(1)).collect();
     if vars.len() < 2 {
         return true;
     }
-    let step = |v: usize| index.linear_in(&format!("%{v}"))?.0.as_const().map(|c| (c.unsigned_abs(), v));
+    let step = |v: usize| index.linear_in(&Symbol::Variable(v))?.0.as_const().map(|c| (c.unsigned_abs(), v));
     // Windows have constant steps; any other expression comes from a reshape, which maps each position to a different
     // one.
     let Some(mut steps) = vars.into_iter().map(step).collect::<Option<Vec<_>>>() else { return true };

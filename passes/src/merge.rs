@@ -2,7 +2,7 @@
 
 use crate::miss::Miss;
 use crate::rewrite::{Rewrites, Rule, Site};
-use crate::splice::{Splice, bare_var, data_loads_per_row, from_data, tidy};
+use crate::splice::{Splice, data_loads_per_row, from_data, tidy};
 use crate::steps::{Uses, drop_dead, kernel, sort_steps, union};
 use sardonyx_base::{Dim, Result};
 use sardonyx_dialects::flow::{Body, Class, FlowOp, Kernel, Memlet, Program, Statement, Step, Store};
@@ -164,7 +164,7 @@ pub fn correspond(producer: &Step, consumer: &Step) -> std::result::Result<Vec<(
             return Err(Miss::Guarded);
         }
         for ((s, l), extent) in store.memlet.index.iter().zip(&load.index).zip(&p.writes[result].dims) {
-            match (bare_var(s), bare_var(l)) {
+            match (s.as_variable(), l.as_variable()) {
                 (Some(pv), Some(cv)) => pairs.push((cv, pv)),
                 // A dimension of extent 1 has a single point, so its index is irrelevant unless it must be checked.
                 _ if extent.is_const(1) && !from_data(l) => {}

@@ -121,7 +121,7 @@ fn in_panels(kernel: &Kernel, operand: usize, panels: &Container, window: &Windo
                 (_, 0) if window.stride_k > 1 => (0, strides[d] / window.stride_k),
                 _ => (usize::from(window.stride_n == 1), strides[d]),
             };
-            let from_data = index.symbols().iter().any(|s| s.starts_with('$'));
+            let from_data = !index.statements().is_empty();
             // A data-dependent index is checked against the extent of its dimension, which must therefore stay the
             // same.
             if from_data && (step != 1 || panels.dims[column] != kernel.reads[operand].dims[d]) {

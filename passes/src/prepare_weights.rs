@@ -156,7 +156,7 @@ fn constants(program: &Program) -> Constants {
 /// Whether a kernel does the same in every call: it uses no symbols, so its results depend only on the contents of its
 /// operands.
 fn is_fixed(k: &Kernel) -> bool {
-    let own = |d: &Dim| d.symbols().iter().all(|s| s.starts_with(['%', '$']));
+    let own = |d: &Dim| d.names().is_empty();
     let of_body = k.body.iter().all(|s| match &s.body {
         Body::Load { memlet, .. } => memlet.index.iter().all(own),
         Body::Index(d) => own(d),

@@ -18,10 +18,11 @@ use crate::fuse::Costs;
 use crate::layout::Pricer;
 use crate::remark::Missed;
 use crate::rewrite::{Found, Rewrites, Rule};
-use crate::splice::{bare_var, own_vars, tidy};
+use crate::splice::tidy;
 use crate::steps::kernel;
 use lists::Lists;
 use mask::Mask;
+use sardonyx_base::dim::Symbol;
 use sardonyx_base::{DType, Dim, Result, Tensor};
 use sardonyx_dialects::flow::kernel::rename;
 use sardonyx_dialects::flow::prepared;
@@ -112,7 +113,7 @@ impl Site {
         let at = body.var(place);
         let inside = body.apply(ScalarFn::Lt, &[at, length], DType::Bool);
         let key = body.load(program, keys, vec![Kernel::value(first) + Kernel::var(place)], Some(inside));
-        let by_key = |d: &Dim| own_vars(d).contains(&place);
+        let by_key = |d: &Dim| d.variables().contains(&place);
         let var = |v: usize| (v == place).then(|| Kernel::value(key));
         let mut map: Vec<usize> = vec![];
         for (statement, level) in k.body.iter().zip(0..) {
@@ -123,7 +124,7 @@ impl Site {
                     let memlet = Memlet { container: memlet.container, index };
                     body.push(Body::Load { memlet, guard: Some(inside) }, statement.dtype)
                 }
-                Body::Index(d) if bare_var(d) == Some(place) => key,
+                Body::Index(d) if d.as_variable() == Some(place) => key,
                 Body::Index(d) if by_key(d) => index_by(&mut body, d, (place, key)),
                 Body::Reduce { f, arg } if levels[*arg] == Level::Point => {
                     let nothing = match f {
@@ -153,8 +154,8 @@ impl Site {
 /// that variable.
 fn index_by(body: &mut Draft, d: &Dim, (place, key): (usize, usize)) -> usize {
     let linear = d
-        .linear_in(&format!("%{place}"))
-        .filter(|(c, rest)| own_vars(c).is_empty() && !own_vars(rest).contains(&place));
+        .linear_in(&Symbol::Variable(place))
+        .filter(|(c, rest)| c.variables().is_empty() && !rest.variables().contains(&place));
     let (coefficient, rest) = linear.unwrap_or_else(|| (Dim::constant(0), d.clone()));
     let [coefficient, rest] = [coefficient, rest].map(|d| body.push(Body::Index(d), DType::I64));
     let product = body.apply(ScalarFn::Mul, &[key, coefficient], DType::I64);

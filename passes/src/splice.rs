@@ -5,19 +5,9 @@ use sardonyx_dialects::flow::kernel::{rename, statements_in};
 use sardonyx_dialects::flow::{Body, Kernel, Level, Memlet, Statement};
 use sardonyx_dialects::scalar::ScalarFn;
 
-/// Returns the variable if an index expression is a single iteration variable.
-pub fn bare_var(d: &Dim) -> Option<usize> {
-    d.as_symbol()?.strip_prefix('%')?.parse().ok()
-}
-
-/// Returns the iteration variables in an index expression.
-pub fn own_vars(d: &Dim) -> Vec<usize> {
-    d.symbols().iter().filter_map(|s| s.strip_prefix('%')?.parse().ok()).collect()
-}
-
 /// Whether an index depends on data. Such an index is checked at run time, and rewrites must preserve the check.
 pub fn from_data(d: &Dim) -> bool {
-    d.symbols().iter().any(|s| s.starts_with('$'))
+    !d.statements().is_empty()
 }
 
 /// Returns the number of loads with data-dependent indices that are executed once per row. Such a load, and its check,

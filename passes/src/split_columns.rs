@@ -8,7 +8,7 @@
 use crate::fuse_epilogues;
 use crate::merge::{STATEMENTS_MAX, merge_pairs};
 use crate::rewrite::{Rewrites, Site};
-use crate::splice::{Splice, bare_var, tidy};
+use crate::splice::{Splice, tidy};
 use crate::steps::{Uses, kernel};
 use sardonyx_base::{Dim, Result};
 use sardonyx_dialects::flow::program::Id;
@@ -61,9 +61,8 @@ fn find(program: &Program, uses: &Uses, at: usize) -> Option<Parts> {
         return None;
     }
     let (last, others) = store.memlet.index.split_last()?;
-    let column = bare_var(last).filter(|v| *v < k.outer.len())?;
-    let name = format!("%{column}");
-    let elsewhere = others.iter().any(|d| d.symbols().iter().any(|s| **s == *name));
+    let column = last.as_variable().filter(|v| *v < k.outer.len())?;
+    let elsewhere = others.iter().any(|d| d.variables().contains(&column));
     let columns = k.outer[column].as_const().filter(|_| !elsewhere)?;
     let readers = uses.consumers[*result].to_vec();
     let mut starts = vec![];
@@ -95,7 +94,7 @@ fn read_parts(step: &Step, id: Id) -> Option<(i64, Vec<i64>)> {
         if var >= k.outer.len() {
             return None;
         }
-        if !others.iter().all(|d| bare_var(d).is_some_and(|v| v < k.outer.len()) || d.as_const().is_some()) {
+        if !others.iter().all(|d| d.as_variable().is_some_and(|v| v < k.outer.len()) || d.as_const().is_some()) {
             return None;
         }
         let own = k.outer[var].as_const()?;
@@ -110,7 +109,7 @@ fn read_parts(step: &Step, id: Id) -> Option<(i64, Vec<i64>)> {
 /// Returns v and c if an index expression is `%v + c`.
 fn shifted_var(d: &Dim) -> Option<(usize, i64)> {
     let shift = d.terms().filter(|(monomial, _)| monomial.is_empty()).map(|(_, c)| c).sum::<i64>();
-    Some((bare_var(&(d.clone() - Dim::constant(shift)))?, shift))
+    Some(((d.clone() - Dim::constant(shift)).as_variable()?, shift))
 }
 
 /// Returns the loads of a kernel, and whether each is guarded.

@@ -111,7 +111,7 @@ fn data_symbols(program: &Program, step: &Step) -> BTreeSet<String> {
     let is_data = |name: &str| program.symbols.get(name).is_some_and(|s| s.kind == SymbolKind::Data);
     let own = step.op.binds();
     let needed = |s: &str| is_data(s) && !own.contains(&s);
-    dims.into_iter().flat_map(Dim::symbols).filter(|s| needed(s)).map(|s| s.to_string()).collect()
+    dims.into_iter().flat_map(Dim::names).filter(|s| needed(s)).map(|s| s.to_string()).collect()
 }
 
 /// Removes unused results: a kernel's stores to them, or whole steps.

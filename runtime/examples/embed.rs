@@ -56,6 +56,6 @@ fn answer(session: &Session, request: u64) -> Result<()> {
 /// Returns a random tensor for an input port, with every symbol at its lower bound, but at least 1.
 fn random_input(entry: &EntryPoint, port: &Port, seed: u64) -> Result<Tensor> {
     let smallest = |name: &str| entry.symbols.iter().find(|s| s.name == name).map(|s| s.lo.max(1));
-    let dims: Result<Vec<usize>> = port.dims.iter().map(|dim| Ok(dim.eval(&smallest)?.max(0) as usize)).collect();
+    let dims: Result<Vec<usize>> = port.dims.iter().map(|dim| Ok(dim.eval_named(&smallest)?.max(0) as usize)).collect();
     Synthetic::Random.tensor(port.dtype, dims?, seed)
 }

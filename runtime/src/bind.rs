@@ -178,17 +178,17 @@ impl Binding<'_> {
             let symbol = &self.program.symbols[at];
             let Some(value) = self.values[at].filter(|&v| !symbol.admits(v)) else { continue };
             wrong.push(format!("`{}` = {value} ({}) is outside {}", symbol.name, self.origin(source), symbol.range()));
-            for d in self.program.derived.iter().filter(|d| d.equals.as_symbol() == Some(&symbol.name)) {
+            for d in self.program.derived.iter().filter(|d| d.equals.as_name() == Some(&symbol.name)) {
                 let range = range(d.lo, d.hi);
                 same.push(format!("`{}` in {range} is the same dimension, by the node {}", d.name, d.why));
             }
         }
         for derived in &self.program.derived {
             // The expression may use symbols of another entry point, which have no value in this call.
-            let Ok(value) = derived.equals.eval(&|name| self.value(name)) else { continue };
+            let Ok(value) = derived.equals.eval_named(&|name| self.value(name)) else { continue };
             let inside = value >= derived.lo && derived.hi.is_none_or(|hi| value <= hi);
             // The range of a name that is only an alias of a symbol is part of that symbol's range.
-            if !inside && derived.equals.as_symbol().is_none() {
+            if !inside && derived.equals.as_name().is_none() {
                 let known = explain(self.program, self.entry, &self.values, [&derived.equals]);
                 let (name, equals) = (&derived.name, &derived.equals);
                 let range = range(derived.lo, derived.hi);
@@ -199,7 +199,7 @@ impl Binding<'_> {
             return Ok(());
         }
         // If a node narrowed the range, the call also violates a check, which names the node.
-        let value = |d: &Dim| d.eval(&|name| self.value(name)).ok();
+        let value = |d: &Dim| d.eval_named(&|name| self.value(name)).ok();
         let broken =
             self.entry.checks.iter().find(|c| value(&c.left).zip(value(&c.right)).is_some_and(|(l, r)| l != r));
         let error = Error::user("E0301", wrong.join(", "));
@@ -216,9 +216,9 @@ impl Binding<'_> {
     fn check_size(&self, input: usize, axis: usize, dim: &Dim, size: i64) -> Result<()> {
         let port = &self.entry.inputs[input];
         let at = place(port, axis);
-        let message = match dim.eval(&|name| self.value(name)) {
+        let message = match dim.eval_named(&|name| self.value(name)) {
             Ok(wanted) if wanted == size => return Ok(()),
-            Ok(wanted) => match (dim.as_const(), dim.as_symbol().and_then(|s| self.source(s))) {
+            Ok(wanted) => match (dim.as_const(), dim.as_name().and_then(|s| self.source(s))) {
                 (Some(_), _) => format!("{at} is {size}, but {wanted} is expected"),
                 (None, Some(source)) => {
                     let there = self.origin(source);
@@ -284,7 +284,7 @@ pub fn explain<'d>(
     values: &[Option<i64>],
     dims: impl IntoIterator<Item = &'d Dim>,
 ) -> String {
-    let names: BTreeSet<Arc<str>> = dims.into_iter().flat_map(Dim::symbols).collect();
+    let names: BTreeSet<Arc<str>> = dims.into_iter().flat_map(Dim::names).collect();
     let one = |name: &Arc<str>| {
         let value = program.value(values, name)?;
         let from = entry.sources.iter().find(|s| s.symbol == *name).map(|s| format!(" ({})", origin(entry, s)));
@@ -307,7 +307,7 @@ pub fn broken_check(
         None => format!("`{left}` = {} must be equal to `{right}` = {}", found[0], found[1]),
     };
     let known = explain(program, entry, values, [left, right]);
-    let symbols = left.symbols().into_iter().chain(right.symbols());
+    let symbols = left.names().into_iter().chain(right.names());
     let from_data =
         |s: &str| program.symbol_index.get(s).is_some_and(|&at| program.symbols[at].kind == SymbolKind::Data);
     let code = if symbols.into_iter().any(|s| from_data(&s)) { "E0303" } else { "E0301" };

@@ -5,8 +5,7 @@ use crate::memory::ALIGNMENT;
 use crate::program::world::exchanged_bytes;
 use crate::program::{Action, Entry, Host, Launch, Place, Port, Program, Step, Symbol};
 use crate::shape::{Shape, bytes_of};
-use sardonyx_base::dim::Bounds;
-use sardonyx_base::plan::LaunchSymbol;
+use sardonyx_base::dim::{self, Bounds};
 use sardonyx_base::{Dim, Error, Result};
 
 /// Bytes that a call takes beside the weights.
@@ -142,7 +141,7 @@ struct Symbols<'a> {
 
 impl Symbols<'_> {
     fn bounds(&self, dim: &Dim) -> Result<Bounds> {
-        dim.bounds(&|name| self.program.symbol_index.get(name).and_then(|&at| self.bounds[at]))
+        dim.bounds(&|symbol| self.bounds[*self.program.symbol_index.get(symbol.name()?)?])
     }
 
     fn most(&self, dim: &Dim) -> Result<usize> {
@@ -173,12 +172,11 @@ impl Symbols<'_> {
     /// Returns the scratch bytes of each thread of a launch.
     fn scratch(&self, launch: &Launch, buffers: &[usize]) -> Result<usize> {
         let params = launch.params.iter().map(|param| self.bounds(param)).collect::<Result<Vec<Bounds>>>()?;
-        let bytes =
-            self.program.kernels[launch.kernel].scratch_bytes.bounds(&|name| match LaunchSymbol::parse(name)? {
-                LaunchSymbol::Param(n) => params.get(n).copied(),
-                LaunchSymbol::BufferBytes(n) => Some((0, i64::try_from(buffers[*launch.buffers.get(n)?]).ok()?)),
-                LaunchSymbol::Grid => None,
-            })?;
+        let bytes = self.program.kernels[launch.kernel].scratch_bytes.bounds(&|symbol| match symbol {
+            dim::Symbol::Param(n) => params.get(*n).copied(),
+            dim::Symbol::BufferBytes(n) => Some((0, i64::try_from(buffers[*launch.buffers.get(*n)?]).ok()?)),
+            _ => None,
+        })?;
         Ok(usize::try_from(bytes.1).unwrap_or(0).next_multiple_of(ALIGNMENT))
     }
 }

@@ -57,7 +57,7 @@ impl EntryPoint {
             (ports(&entry.inputs, &entry.input_states), ports(&entry.outputs, &entry.output_states));
         let occurs = |symbol: &&program::Symbol| {
             let mut dims = inputs.iter().chain(&outputs).flat_map(|port| &port.dims);
-            dims.any(|dim| dim.symbols().contains(symbol.name.as_str()))
+            dims.any(|dim| dim.names().contains(symbol.name.as_str()))
         };
         let symbols = program.symbols.iter().filter(occurs).map(Symbol::new).collect();
         EntryPoint { name: entry.name.clone(), inputs, outputs, symbols }

@@ -6,7 +6,8 @@
 use crate::bind::broken_check;
 use crate::memory::ALIGNMENT;
 use crate::program::{Action, Buffer, Entry, Kernel, KernelTarget, Launch, Operand, Place, Port, Program, Step};
-use sardonyx_base::plan::{self, Copy, LaunchSymbol};
+use sardonyx_base::dim::Symbol;
+use sardonyx_base::plan::{self, Copy};
 use sardonyx_base::{DType, Dim, Error, Result, tensor};
 use std::ops::Range;
 
@@ -220,7 +221,7 @@ impl Shape {
             self.params[at] = self.eval(program, param)?;
         }
         let own = Values { launch, params: &self.params[entry.params(i)], bytes: &self.bytes };
-        let scratch = kernel.scratch_bytes.eval(&|name| own.value(None, name))?;
+        let scratch = kernel.scratch_bytes.eval(&|symbol| own.value(None, symbol))?;
         let scratch = usize::try_from(scratch).ok().and_then(|s| s.checked_next_multiple_of(ALIGNMENT));
         let scratch = scratch.ok_or_else(|| broken("its scratch size is negative or overflows".into()))?;
         self.scratch_bytes = self.scratch_bytes.max(scratch);
@@ -240,7 +241,7 @@ impl Shape {
     /// Returns the floating-point operations and the bytes moved of a launch, as the compiler counts them.
     pub fn work(&self, kernel: &Kernel, entry: &Entry, i: usize, launch: &Launch) -> Option<(i64, i64)> {
         let own = Values { launch, params: &self.params[entry.params(i)], bytes: &self.bytes };
-        let value = |d: &Dim| d.eval(&|name| own.value(None, name)).ok();
+        let value = |d: &Dim| d.eval(&|symbol| own.value(None, symbol)).ok();
         value(kernel.flops.as_ref()?).zip(value(kernel.moved_bytes.as_ref()?))
     }
 
@@ -312,17 +313,18 @@ struct Values<'a> {
 }
 
 impl Values<'_> {
-    fn value(&self, grid: Option<i64>, name: &str) -> Option<i64> {
-        match LaunchSymbol::parse(name)? {
-            LaunchSymbol::Param(n) => self.params.get(n).copied(),
-            LaunchSymbol::BufferBytes(n) => self.launch.buffers.get(n).and_then(|&b| i64::try_from(self.bytes[b]).ok()),
-            LaunchSymbol::Grid => grid,
+    fn value(&self, grid: Option<i64>, symbol: &Symbol) -> Option<i64> {
+        match symbol {
+            Symbol::Param(n) => self.params.get(*n).copied(),
+            Symbol::BufferBytes(n) => i64::try_from(self.bytes[*self.launch.buffers.get(*n)?]).ok(),
+            Symbol::Grid => grid,
+            Symbol::Statement(_) | Symbol::Variable(_) | Symbol::Named(_) => None,
         }
     }
 
     /// Returns the number of blocks of a launch on a GPU.
     fn blocks(&self, kernel: &Kernel, target: &KernelTarget) -> Result<u32> {
-        let blocks = target.grid.eval(&|name| self.value(None, name))?;
+        let blocks = target.grid.eval(&|symbol| self.value(None, symbol))?;
         u32::try_from(blocks).ok().filter(|_| blocks <= plan::BLOCKS_MAX).ok_or_else(|| {
             let (symbol, name, most) = (&kernel.symbol, &target.target, plan::BLOCKS_MAX);
             let message =
@@ -334,7 +336,7 @@ impl Values<'_> {
     /// Checks the conditions that keep a kernel within its buffers: parameters, sizes and grid come from the plan, and
     /// native code trusts them.
     fn check_required(&self, kernel: &Kernel, grid: i64) -> Result<()> {
-        let value = |name: &str| self.value(Some(grid), name);
+        let value = |symbol: &Symbol| self.value(Some(grid), symbol);
         for required in &kernel.requires {
             let left = required.eval(&value)?;
             if left < 0 {

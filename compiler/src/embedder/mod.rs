@@ -189,7 +189,7 @@ fn positions(graph: &Graph) -> Result<Option<String>> {
     let Some(at) = graph.inputs.iter().position(|input| input.name == pooling::MASK) else { return Ok(None) };
     let dims = declared_dims(graph)?;
     let Some([_, positions]) = dims.get(at).map(Vec::as_slice) else { return Ok(None) };
-    let mut symbols = positions.symbols().into_iter();
+    let mut symbols = positions.names().into_iter();
     let symbol = symbols.next().filter(|symbol| positions.to_string() == **symbol);
     Ok(symbol.map(|symbol| symbol.to_string()))
 }

@@ -1,6 +1,7 @@
 //! parameters and values of plans  =>  constants of a file, each stored once; with a mesh, also one part for each rank
 
 use crate::prepare::Store;
+use sardonyx_base::dim::Symbol;
 use sardonyx_base::plan as file;
 use sardonyx_base::{DType, Dim, Error, Result, Tensor};
 use sardonyx_dialects::flow::{Container, Layout, Source, Window};
@@ -195,8 +196,8 @@ impl Weights<'_> {
 
 /// The part of a parameter that belongs to a rank, with the rank's coordinates substituted.
 fn of_rank(source: &Source, container: &Container, mesh: &[Axis], rank: &[usize]) -> (Source, Container) {
-    let coordinate = |name: &str| {
-        let at = mesh.iter().position(|axis| axis.symbol == name)?;
+    let coordinate = |symbol: &Symbol| {
+        let at = mesh.iter().position(|axis| *symbol == *axis.symbol)?;
         rank.get(at).map(|n| Dim::constant(*n as i64))
     };
     let (mut source, mut container) = (source.clone(), container.clone());

@@ -3,6 +3,7 @@
 //! A reduction over a row has the same value at every column of the iteration space, but the model holds it once per
 //! row.
 
+use sardonyx_base::dim::Symbol;
 use sardonyx_base::{Dim, Result, Tensor};
 use sardonyx_dialects::flow::kernel::Level;
 use sardonyx_dialects::flow::{Body, Class, Kernel};
@@ -44,7 +45,7 @@ pub fn values(call: &KernelCall, skip: &dyn Fn(usize) -> bool) -> Result<Vec<Ten
 }
 
 pub fn size(d: &Dim, symbols: &dyn Fn(&str) -> Option<i64>) -> Result<usize> {
-    Ok(usize::try_from(d.eval(symbols)?).unwrap_or(0))
+    Ok(usize::try_from(d.eval_named(symbols)?).unwrap_or(0))
 }
 
 /// For each statement, which variables of the iteration space it depends on.
@@ -56,15 +57,12 @@ fn variables(kernel: &Kernel) -> Vec<Vec<bool>> {
         let index = |d: &Dim| {
             let mut of = vec![false; kernel.n_vars()];
             for symbol in d.symbols() {
-                match (symbol.strip_prefix('%'), symbol.strip_prefix('$')) {
-                    (Some(i), _) => {
-                        i.parse().ok().and_then(|i: usize| of.get_mut(i)).into_iter().for_each(|u| *u = true)
+                match symbol {
+                    Symbol::Variable(i) => of.get_mut(i).into_iter().for_each(|u| *u = true),
+                    Symbol::Statement(k) => {
+                        all.get(k).into_iter().for_each(|r| of.iter_mut().zip(r).for_each(|(a, b)| *a |= b))
                     }
-                    (_, Some(k)) => {
-                        let read = k.parse().ok().and_then(|k: usize| all.get(k));
-                        read.into_iter().for_each(|r| of.iter_mut().zip(r).for_each(|(a, b)| *a |= b));
-                    }
-                    (None, None) => {}
+                    _ => {}
                 }
             }
             of

@@ -2,7 +2,6 @@
 
 use super::model::{DimSpec, ValueInfo, ValueType};
 use super::proto::{DimensionValue, TensorShapeProto, TypeProto, ValueInfoProto, type_proto};
-use sardonyx_base::dim::symbol_of_model;
 use sardonyx_base::{DType, Error, Result};
 
 /// Dimensions and element counts stay below 2^62, so that arithmetic on them does not overflow.
@@ -68,7 +67,7 @@ fn dim(value: &Option<DimensionValue>) -> Result<DimSpec> {
         Some(DimensionValue::DimParam(text)) => match (text.trim(), text.trim().parse::<i64>()) {
             ("" | "?", _) => Ok(DimSpec::Unknown),
             (_, Ok(n)) => number(n),
-            (name, Err(_)) => Ok(DimSpec::Named(symbol_of_model(name))),
+            (name, Err(_)) => Ok(DimSpec::Named(name.to_string())),
         },
     }
 }

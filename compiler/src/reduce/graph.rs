@@ -1,7 +1,7 @@
 //! an `sdx` function with a fault  =>  a smaller one that still has it
 
 use super::{Search, fresh, sizes};
-use sardonyx_base::{Dim, Tensor};
+use sardonyx_base::{Dim, Tensor, dim};
 use sardonyx_dialects::sdx::infer::result_type;
 use sardonyx_dialects::sdx::{Graph, Node, Op, Symbol, SymbolKind, TensorType, Value};
 use std::collections::BTreeSet;
@@ -26,11 +26,11 @@ pub fn compact(g: &Graph) -> Graph {
     out.outputs = g.outputs.iter().map(|(name, v)| (name.clone(), map[v.index()])).collect();
     let used: BTreeSet<String> =
         (out.nodes.iter().flat_map(|n| n.ty.dims.iter()).chain(out.nodes.iter().flat_map(|n| n.op.dims())))
-            .flat_map(Dim::symbols)
+            .flat_map(Dim::names)
             .map(|s| s.to_string())
             .collect();
     out.symbols.retain(|name, s| used.contains(name) && !matches!(s.kind, SymbolKind::Derived { .. }));
-    out.checks.retain(|c| [&c.left, &c.right].iter().all(|d| d.symbols().iter().all(|s| used.contains(&**s))));
+    out.checks.retain(|c| [&c.left, &c.right].iter().all(|d| d.names().iter().all(|s| used.contains(&**s))));
     out
 }
 
@@ -87,14 +87,14 @@ pub fn fix_symbols(g: &mut Graph, search: &mut Search<Graph>) {
     {
         let Some(Symbol { lo, hi, .. }) = g.symbols.get(&name).cloned() else { continue };
         for n in [2, 1, 3, 5].into_iter().filter(|n| *n >= lo && hi.is_none_or(|hi| *n <= hi)) {
-            if accept(g, search, &substituted(g, &|s| (s == name).then(|| Dim::constant(n)))) {
+            if accept(g, search, &substituted(g, &|s| (*s == *name).then(|| Dim::constant(n)))) {
                 break;
             }
         }
     }
 }
 
-fn substituted(g: &Graph, by: &dyn Fn(&str) -> Option<Dim>) -> Graph {
+fn substituted(g: &Graph, by: &dyn Fn(&dim::Symbol) -> Option<Dim>) -> Graph {
     let mut out = g.clone();
     for node in &mut out.nodes {
         node.ty.dims.iter_mut().for_each(|d| *d = d.substitute(by));

@@ -170,8 +170,8 @@ impl Reducer<'_, '_, '_> {
         let mut names = BTreeSet::new();
         each_dimension(proto, &mut |value| {
             if let DimensionValue::DimParam(text) = value {
-                let dim = Dim::parse(text).unwrap_or_else(|_| Dim::symbol(text));
-                names.extend(dim.symbols().iter().map(|s| s.to_string()));
+                let dim = Dim::parse_names(text).unwrap_or_else(|_| Dim::symbol(text));
+                names.extend(dim.names().iter().map(|s| s.to_string()));
             }
         });
         for name in names {
@@ -179,8 +179,8 @@ impl Reducer<'_, '_, '_> {
                 let mut candidate = proto.clone();
                 each_dimension(&mut candidate, &mut |value| {
                     if let DimensionValue::DimParam(text) = value {
-                        let dim = Dim::parse(text).unwrap_or_else(|_| Dim::symbol(text));
-                        *value = dimension(&dim.substitute(&|s| (s == name).then(|| Dim::constant(n))));
+                        let dim = Dim::parse_names(text).unwrap_or_else(|_| Dim::symbol(text));
+                        *value = dimension(&dim.substitute(&|s| (*s == *name).then(|| Dim::constant(n))));
                     }
                 });
                 if self.accept(proto, candidate) {

@@ -59,14 +59,14 @@ fn compact(p: &Program) -> Program {
     let unused = |id: usize| consumers[id].is_empty() && !out.is_output(id);
     let gone: Vec<usize> = out.inputs.iter().map(|(_, id)| *id).filter(|id| unused(*id)).collect();
     out.inputs.retain(|(_, id)| !gone.contains(id));
-    let used: BTreeSet<String> = dims(&out).into_iter().flat_map(Dim::symbols).map(|s| s.to_string()).collect();
+    let used: BTreeSet<String> = dims(&out).into_iter().flat_map(Dim::names).map(|s| s.to_string()).collect();
     out.symbols.retain(|name, s| {
         let in_layout =
-            |c: &Container| matches!(&c.layout, Layout::Capacity { size, .. } if size.symbols().contains(&**name));
+            |c: &Container| matches!(&c.layout, Layout::Capacity { size, .. } if size.names().contains(&**name));
         let used = used.contains(name) || out.containers.iter().any(in_layout);
         used && !matches!(s.kind, SymbolKind::Derived { .. })
     });
-    out.checks.retain(|c| [&c.left, &c.right].iter().all(|d| d.symbols().iter().all(|s| used.contains(&**s))));
+    out.checks.retain(|c| [&c.left, &c.right].iter().all(|d| d.names().iter().all(|s| used.contains(&**s))));
     out
 }
 
@@ -105,7 +105,7 @@ fn fix_symbols(p: &mut Program, search: &mut Search<Program>) {
     for name in names.collect::<Vec<_>>() {
         let Some(Symbol { lo, hi, .. }) = p.symbols.get(&name).cloned() else { continue };
         for n in [2, 1, 3, 5].into_iter().filter(|n| *n >= lo && hi.is_none_or(|hi| *n <= hi)) {
-            let by = |d: &Dim| d.substitute(&|s| (s == name).then(|| Dim::constant(n)));
+            let by = |d: &Dim| d.substitute(&|s| (*s == *name).then(|| Dim::constant(n)));
             if accept(p, search, &mapped(p, &by)) {
                 break;
             }

@@ -2,6 +2,7 @@
 
 use super::kernel::{Body, Kernel, Level, Memlet};
 use sardonyx_base::DType;
+use sardonyx_base::dim::Symbol;
 
 impl Kernel {
     /// Returns a description of the first broken rule, if any.
@@ -43,10 +44,10 @@ impl Kernel {
             return Err(format!("{} indices for a container of rank {rank}", memlet.index.len()));
         }
         for symbol in memlet.index.iter().flat_map(|d| d.symbols()) {
-            let ok = match (symbol.strip_prefix('%'), symbol.strip_prefix('$')) {
-                (Some(i), _) => i.parse::<usize>().is_ok_and(|i| i < self.n_vars()),
-                (_, Some(k)) => k.parse::<usize>().is_ok_and(|k| k < before && self.body[k].dtype == DType::I64),
-                (None, None) => true,
+            let ok = match symbol {
+                Symbol::Variable(i) => i < self.n_vars(),
+                Symbol::Statement(k) => k < before && self.body[k].dtype == DType::I64,
+                _ => true,
             };
             if !ok {
                 return Err(format!("`{symbol}` is no iteration variable and no earlier i64 statement"));

@@ -12,6 +12,7 @@
 //! data).
 
 use crate::scalar::{Conversion, ReduceFn, ScalarFn};
+use sardonyx_base::dim::Symbol;
 use sardonyx_base::{DType, Dim, Encoding};
 use std::collections::BTreeSet;
 
@@ -258,12 +259,12 @@ impl Container {
 impl Kernel {
     /// The symbol of iteration variable `i`.
     pub fn var(i: usize) -> Dim {
-        Dim::symbol(&format!("%{i}"))
+        Dim::variable(i)
     }
 
     /// The symbol of statement `k`'s value.
     pub fn value(k: usize) -> Dim {
-        Dim::symbol(&format!("${k}"))
+        Dim::statement(k)
     }
 
     /// Returns the number of iteration variables: outer, inner and deep ones together.
@@ -366,10 +367,7 @@ impl Kernel {
         if pairs && !loads.iter().any(|m| self.is_grouped(m)) {
             return false;
         }
-        let moves = |m: &Memlet, v: usize| {
-            let name = format!("%{v}");
-            m.index.iter().any(|d| d.symbols().iter().any(|s| **s == *name))
-        };
+        let moves = |m: &Memlet, v: usize| m.index.iter().any(|d| d.variables().contains(&v));
         let wide = (0..self.outer.len()).filter(|&v| !self.outer[v].is_const(1));
         loads.len() == 2 && wide.into_iter().any(|v| loads.iter().any(|m| !moves(m, v)))
     }
@@ -480,12 +478,12 @@ impl Kernel {
 
     /// The level of an index expression, given the levels of the statements that it may refer to.
     pub fn level_of(&self, d: &Dim, levels: &[Level]) -> Level {
-        let of_symbol = |s: &str| match (s.strip_prefix('%'), s.strip_prefix('$')) {
-            (Some(i), _) => i.parse().map_or(Level::Row, |i| self.level_of_var(i)),
-            (_, Some(k)) => k.parse().ok().and_then(|k: usize| levels.get(k)).copied().unwrap_or(Level::Row),
-            (None, None) => Level::Row,
+        let level = |s: &Symbol| match s {
+            Symbol::Variable(i) => self.level_of_var(*i),
+            Symbol::Statement(k) => levels.get(*k).copied().unwrap_or(Level::Row),
+            _ => Level::Row,
         };
-        d.symbols().iter().map(|s| of_symbol(s)).max().unwrap_or(Level::Row)
+        d.symbols().iter().map(level).max().unwrap_or(Level::Row)
     }
 }
 
@@ -536,16 +534,15 @@ impl Body {
 
 /// Numbers of the statements that index expressions refer to.
 pub fn statements_in(index: &[Dim]) -> Vec<usize> {
-    let symbols = index.iter().flat_map(|d| d.symbols());
-    symbols.filter_map(|s| s.strip_prefix('$')?.parse().ok()).collect()
+    index.iter().flat_map(|d| d.statements()).collect()
 }
 
 /// Replaces iteration variables for which `var` returns an expression, and maps statement numbers by `value`.
 pub fn rename(d: &Dim, var: &dyn Fn(usize) -> Option<Dim>, value: &dyn Fn(usize) -> usize) -> Dim {
-    d.substitute(&|name| match (name.strip_prefix('%'), name.strip_prefix('$')) {
-        (Some(i), _) => var(i.parse().ok()?),
-        (_, Some(k)) => Some(Kernel::value(value(k.parse().ok()?))),
-        (None, None) => None,
+    d.substitute(&|symbol| match symbol {
+        Symbol::Variable(i) => var(*i),
+        Symbol::Statement(k) => Some(Kernel::value(value(*k))),
+        _ => None,
     })
 }
 

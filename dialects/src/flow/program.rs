@@ -6,7 +6,7 @@ use super::transform::Transform;
 use crate::params::Part;
 use crate::sdx::{Check, Symbol};
 use sardonyx_base::plan::HostCall;
-use sardonyx_base::{Dim, Tensor};
+use sardonyx_base::{Dim, Tensor, dim};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -236,8 +236,8 @@ impl Program {
     }
 
     /// Returns the lower bound of a symbol; 0 if it is not declared.
-    pub fn symbol_lo(&self, name: &str) -> i64 {
-        self.symbols.get(name).map_or(0, |s| s.lo)
+    pub fn symbol_lo(&self, symbol: &dim::Symbol) -> i64 {
+        symbol.name().and_then(|name| self.symbols.get(name)).map_or(0, |s| s.lo)
     }
 }
 
@@ -277,7 +277,7 @@ impl Layout {
         }
         if let Some(inside) = name.strip_prefix("capacity<") {
             let (axis, size) = inside.strip_suffix('>')?.split_once(", ")?;
-            let size = Dim::parse(size).ok().filter(|d| d.as_symbol().is_some())?;
+            let size = Dim::parse(size).ok().filter(|d| d.as_name().is_some())?;
             return Some(Layout::Capacity { axis: axis.parse().ok()?, size });
         }
         let axes = name.strip_prefix("order<")?.strip_suffix('>')?.split(", ").map(|axis| axis.parse().ok());

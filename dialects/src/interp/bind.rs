@@ -81,7 +81,7 @@ impl<'g> Symbols<'g> {
         for &(name, _, dims) in &declared.inputs {
             let tensor = input(inputs, name)?;
             for (i, (dim, &n)) in dims.iter().zip(tensor.dims()).enumerate() {
-                let wanted = dim.eval(&|s| symbols.get(s)).map_err(|e| e.node(name))?;
+                let wanted = dim.eval_named(&|s| symbols.get(s)).map_err(|e| e.node(name))?;
                 if wanted != n as i64 {
                     return Err(mismatch(name, format!("has {n} in dimension {i}, but `{dim}` is {wanted}")));
                 }
@@ -91,7 +91,7 @@ impl<'g> Symbols<'g> {
             let value = match &symbol.kind {
                 SymbolKind::Input => symbols.get(name),
                 // Skipped if the expression contains data-dependent symbols, which have no values yet.
-                SymbolKind::Derived { equals, .. } => equals.eval(&|s| symbols.get(s)).ok(),
+                SymbolKind::Derived { equals, .. } => equals.eval_named(&|s| symbols.get(s)).ok(),
                 SymbolKind::Kept => Some(0),
                 SymbolKind::Rank { .. } => symbols.get(name),
                 // A capacity affects only where elements are stored; a data-dependent symbol has no value yet.
@@ -132,11 +132,11 @@ impl<'g> Symbols<'g> {
 
     fn check_due(&mut self) -> Result<()> {
         for (check, done) in self.declared.checks.iter().zip(&mut self.checked) {
-            let known = |d: &Dim| d.symbols().iter().all(|s| self.values.contains_key(&**s));
+            let known = |d: &Dim| d.names().iter().all(|s| self.values.contains_key(&**s));
             if *done || !known(&check.left) || !known(&check.right) {
                 continue;
             }
-            let value = |d: &Dim| d.eval(&|s| self.values.get(s).copied());
+            let value = |d: &Dim| d.eval_named(&|s| self.values.get(s).copied());
             let (left, right) = (value(&check.left)?, value(&check.right)?);
             if left != right {
                 let message =

@@ -64,7 +64,7 @@ pub fn wanted<'a>(
 ) -> Vec<Wanted> {
     let mut out: Vec<Wanted> = vec![];
     for (index, (dtype, dims)) in results {
-        let size = |d: &Dim| d.eval(symbols).ok().and_then(|n| usize::try_from(n).ok());
+        let size = |d: &Dim| d.eval_named(symbols).ok().and_then(|n| usize::try_from(n).ok());
         if out.len() <= index {
             out.resize(index + 1, None);
         }

@@ -18,6 +18,7 @@ use crate::flow::kernel::{Body, Container, Kernel, Level, Memlet, Statement};
 use crate::scalar::{ReduceFn, ScalarFn};
 use check::check_form;
 use expr::Expr;
+use sardonyx_base::dim::Symbol;
 use sardonyx_base::tensor::element_count;
 use sardonyx_base::{DType, Dim, Error, Result, Tensor};
 use std::borrow::Cow;
@@ -400,7 +401,7 @@ impl<'k> Program<'k> {
             if !(0..n as i64).contains(&i) {
                 let text = &memlet.index[d];
                 let message = format!("the index `{text}` is {i}, out of range 0..{n} of dimension {d}");
-                let from_data = text.symbols().iter().any(|s| s.starts_with('$'));
+                let from_data = !text.statements().is_empty();
                 return Err(if from_data { Error::user("E0303", message) } else { Error::defect(message) });
             }
             at = at * n + i as usize;
@@ -422,12 +423,12 @@ fn last_outer(kernel: &Kernel) -> Vec<usize> {
     let mut last: Vec<usize> = vec![];
     for statement in &kernel.body {
         let of_dims = |dims: &[Dim]| {
-            let of_symbol = |s: &str| match expr::own_symbol(s) {
-                Some(('%', i)) if i < kernel.outer.len() => i + 1,
-                Some(('$', k)) => last[k],
-                Some(_) | None => 0,
+            let variable = |symbol| match symbol {
+                Symbol::Variable(i) if i < kernel.outer.len() => i + 1,
+                Symbol::Statement(k) => last[k],
+                _ => 0,
             };
-            dims.iter().flat_map(|d| d.symbols()).map(|s| of_symbol(&s)).max().unwrap_or(0)
+            dims.iter().flat_map(|d| d.symbols()).map(variable).max().unwrap_or(0)
         };
         let value = match &statement.body {
             Body::Load { memlet, guard } => of_dims(&memlet.index).max(guard.map_or(0, |g| last[g])),

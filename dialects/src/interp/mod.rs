@@ -117,7 +117,7 @@ fn step(
 /// context and are refused.
 pub fn evaluate(node: &Node, args: &[Tensor], symbols: &dyn Fn(&str) -> Option<i64>) -> Result<Tensor> {
     let expected = Expected::new(&node.ty, symbols)?;
-    let numbers = |list: &[Dim]| list.iter().map(|d| d.eval(symbols)).collect::<Result<Vec<i64>>>();
+    let numbers = |list: &[Dim]| list.iter().map(|d| d.eval_named(symbols)).collect::<Result<Vec<i64>>>();
     let one = || operands::<1>(node, args).map(|[a]| a);
     let value = match &node.op {
         Op::Input { .. } | Op::Param { .. } | Op::Bind { .. } | Op::Host(_) => {
@@ -145,7 +145,7 @@ pub fn evaluate(node: &Node, args: &[Tensor], symbols: &dyn Fn(&str) -> Option<i
             let [data, value] = operands(node, args)?;
             movement::pad(&numbers(low)?, data, value, &expected)?
         }
-        Op::Window(w) => movement::window(w, w.size.eval(symbols)?, one()?, &expected)?,
+        Op::Window(w) => movement::window(w, w.size.eval_named(symbols)?, one()?, &expected)?,
         Op::Concat { axis } | Op::Append { axis } => movement::concat(*axis, args, &expected)?,
         Op::Reshape => movement::reshape(one()?, &expected)?,
         Op::Transpose { perm } => movement::transpose(perm, one()?, &expected)?,
@@ -194,7 +194,7 @@ impl<'a> Expected<'a> {
 /// Evaluates dimensions. Errors: E0201 for a negative one, E0202 if their product exceeds [`ELEMENTS_MAX`].
 pub(crate) fn extents(dims: &[Dim], symbols: &dyn Fn(&str) -> Option<i64>) -> Result<Vec<usize>> {
     let extent = |d: &Dim| {
-        let n = d.eval(symbols)?;
+        let n = d.eval_named(symbols)?;
         usize::try_from(n).map_err(|_| Error::user("E0201", format!("the dimension `{d}` is {n}")))
     };
     let out = dims.iter().map(extent).collect::<Result<Vec<usize>>>()?;

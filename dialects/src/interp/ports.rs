@@ -34,8 +34,7 @@ impl Ports<'_> {
     }
 
     fn joined(&self, own: Tensor, part: &Part) -> Result<Tensor> {
-        let mut names = part.start.symbols().into_iter();
-        let axis = names.find_map(|name| match self.symbols.get(&*name)?.kind {
+        let axis = part.start.names().into_iter().find_map(|name| match self.symbols.get(&*name)?.kind {
             SymbolKind::Rank { axis } => Some(axis),
             _ => None,
         });

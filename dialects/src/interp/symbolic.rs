@@ -8,6 +8,7 @@ use super::numbers::int_range;
 use super::scalar::{int_div, int_rem};
 use crate::scalar::{Conversion, ReduceFn, ScalarFn};
 use crate::sdx::{Node, Op, Role, TensorType};
+use sardonyx_base::dim::Symbol;
 use sardonyx_base::tensor::element_count;
 use sardonyx_base::{DType, Dim, Tensor};
 
@@ -24,7 +25,7 @@ pub fn contents(
     op: &Op,
     ty: &TensorType,
     args: &[Argument<'_>],
-    graph_symbol_lo: &dyn Fn(&str) -> i64,
+    graph_symbol_lo: &dyn Fn(&Symbol) -> i64,
 ) -> Option<Vec<Dim>> {
     let n = small_count(ty)?;
     let proof = Proof { lo: graph_symbol_lo };
@@ -110,7 +111,7 @@ fn bit(b: bool) -> Dim {
 
 /// Decides comparisons by the lower bounds of the symbols.
 struct Proof<'a> {
-    lo: &'a dyn Fn(&str) -> i64,
+    lo: &'a dyn Fn(&Symbol) -> i64,
 }
 
 impl Proof<'_> {
@@ -119,7 +120,7 @@ impl Proof<'_> {
         let difference = a.clone() - b.clone() - Dim::constant(least);
         // Each symbol is first replaced by lo + s' with s' >= 0, so that its lower bound also counts within floordiv
         // and max.
-        let shifted = difference.substitute(&|name| Some(Dim::symbol(name) + Dim::constant((self.lo)(name).max(0))));
+        let shifted = difference.substitute(&|s| Some(Dim::from(s.clone()) + Dim::constant((self.lo)(s).max(0))));
         shifted.provably_ge(&Dim::constant(0), &|_| 0)
     }
 

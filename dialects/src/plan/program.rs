@@ -3,8 +3,8 @@
 use crate::flow::prepared::Prepared;
 use crate::flow::{Container, Kernel, Source, State, TensorValue, Window};
 use crate::sdx::{Check, Symbol};
-use sardonyx_base::Dim;
 use sardonyx_base::plan::{Action, Step};
+use sardonyx_base::{Dim, dim};
 use std::collections::BTreeMap;
 
 /// A piece of memory; steps refer to buffers by index.
@@ -88,8 +88,8 @@ pub struct Plan {
 
 impl Entry {
     /// Returns the lower bound of a symbol; 0 if it is not declared.
-    pub fn symbol_lo(&self, name: &str) -> i64 {
-        self.symbols.get(name).map_or(0, |s| s.lo)
+    pub fn symbol_lo(&self, symbol: &dim::Symbol) -> i64 {
+        symbol.name().and_then(|name| self.symbols.get(name)).map_or(0, |s| s.lo)
     }
 
     /// Returns the number of steps that launch a kernel.

@@ -5,7 +5,7 @@
 use super::op::Op;
 use crate::params::Part;
 use sardonyx_base::plan::Check;
-use sardonyx_base::{DType, Dim, Error, Result};
+use sardonyx_base::{DType, Dim, Error, Result, dim};
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -217,20 +217,20 @@ impl Graph {
     }
 
     /// The lower bound of a symbol; 0 if it is not declared.
-    pub fn symbol_lo(&self, name: &str) -> i64 {
-        self.symbols.get(name).map_or(0, |s| s.lo)
+    pub fn symbol_lo(&self, symbol: &dim::Symbol) -> i64 {
+        symbol.name().and_then(|name| self.symbols.get(name)).map_or(0, |s| s.lo)
     }
 }
 
-/// Returns the reason why a dimension cannot have this name: the name would be taken for a kernel's symbol, or would be
-/// lost in printing. `None` if the name is valid.
-pub fn odd_symbol(name: &str) -> Option<String> {
-    match name {
-        _ if name.starts_with(['%', '$']) => {
-            Some(format!("`{name}` is an iteration variable or a statement of a kernel, not a dimension"))
+/// Returns the reason why a dimension cannot have this symbol: it has no meaning outside of a kernel, or its name would
+/// be lost in printing. `None` if the symbol is valid.
+pub fn odd_symbol(symbol: &dim::Symbol) -> Option<String> {
+    match symbol.name() {
+        None => Some(format!("`{symbol}` is an iteration variable or a statement of a kernel, not a dimension")),
+        Some(name) if name.contains(char::is_control) => {
+            Some(format!("the dimension symbol {name:?} has control characters"))
         }
-        _ if name.contains(char::is_control) => Some(format!("the dimension symbol {name:?} has control characters")),
-        _ => None,
+        Some(_) => None,
     }
 }
 

@@ -204,7 +204,7 @@ fn read_symbol(text: &str) -> Option<(String, Symbol)> {
             let (range, rest) = rest.split_once(' ')?;
             let (name, rest) = split_after_dim(rest, " = ")?;
             let (equals, why) = split_after_dim(rest, " : ")?;
-            (name.as_symbol()?.to_string(), SymbolKind::Derived { equals, why: why.into() }, range)
+            (name.as_name()?.to_string(), SymbolKind::Derived { equals, why: why.into() }, range)
         }
         "rank" => {
             let ((axis, name), range) =

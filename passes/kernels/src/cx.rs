@@ -6,6 +6,7 @@ use super::dims::emit_dim;
 use super::scalar;
 use sardonyx_base::Dim;
 use sardonyx_base::cpu::{Extension, Level};
+use sardonyx_base::dim::Symbol;
 use sardonyx_base::plan::KernelArgs;
 use std::mem::offset_of;
 
@@ -38,8 +39,8 @@ impl<A: Asm> Cx<'_, A> {
         emit_dim(asm, d, 1, &mut |_, s| self.param(s))
     }
 
-    pub fn param(&self, symbol: &str) -> Val {
-        self.params[own(symbol, 'p').expect("only parameters are left")]
+    pub fn param(&self, symbol: &Symbol) -> Val {
+        self.params[symbol.param().expect("only parameters are left")]
     }
 }
 

@@ -1,5 +1,6 @@
 //! `KernelDef`: a kernel whose sizes are constants or formal parameters, so that equal kernels are equal values
 
+use sardonyx_base::dim::Symbol;
 use sardonyx_base::{DType, Dim};
 use sardonyx_dialects::flow::kernel::Class;
 use sardonyx_dialects::scalar::{Conversion, ReduceFn, ScalarFn};
@@ -18,7 +19,7 @@ impl Size {
     pub fn dim(self) -> Dim {
         match self {
             Size::Const(c) => Dim::constant(c),
-            Size::Param(p) => param(p),
+            Size::Param(p) => Dim::param(p),
         }
     }
 
@@ -42,11 +43,6 @@ impl Size {
             Size::Param(p) => Some(p),
         }
     }
-}
-
-/// The symbol `p{n}`.
-pub fn param(n: usize) -> Dim {
-    Dim::symbol(&format!("p{n}"))
 }
 
 /// Linear expression `offset + Σ strides[i] · %i`.
@@ -294,19 +290,15 @@ impl KernelDef {
 
 /// Statements whose values an access is computed from.
 pub fn access_values(access: &Access) -> Vec<usize> {
-    let values = |c: &Computed| -> Vec<usize> { c.expr.symbols().iter().filter_map(|s| own(s, '$')).collect() };
+    let values = |c: &Computed| -> Vec<usize> { c.expr.statements().into_iter().collect() };
     access.computed.iter().flat_map(values).collect()
 }
 
-/// Number in a symbol such as `%3` or `$3`; `None` if the symbol does not consist of `mark` and a number.
-pub fn own(symbol: &str, mark: char) -> Option<usize> {
-    symbol.strip_prefix(mark)?.parse().ok()
-}
-
-fn dim_vars(d: &Dim, deps: &[VarSet]) -> VarSet {
-    d.symbols().iter().fold(0, |set, s| match (own(s, '%'), own(s, '$')) {
-        (Some(v), _) => set | 1 << v,
-        (None, Some(k)) => set | deps[k],
-        (None, None) => set,
+/// Variables that an expression depends on, given those that each statement depends on.
+pub fn dim_vars(d: &Dim, deps: &[VarSet]) -> VarSet {
+    d.symbols().iter().fold(0, |set, symbol| match symbol {
+        Symbol::Variable(v) => set | 1 << v,
+        Symbol::Statement(k) => set | deps[*k],
+        _ => set,
     })
 }

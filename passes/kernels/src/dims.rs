@@ -2,10 +2,10 @@
 
 use super::asm::{Asm, Bin, Val};
 use sardonyx_base::Dim;
-use sardonyx_base::dim::Atom;
+use sardonyx_base::dim::{Atom, Symbol};
 
 /// Emits an integer expression; `symbol` returns the symbols' values, scalar or with `lanes` lanes.
-pub fn emit_dim<A: Asm>(asm: &mut A, d: &Dim, lanes: u32, symbol: &mut dyn FnMut(&mut A, &str) -> Val) -> Val {
+pub fn emit_dim<A: Asm>(asm: &mut A, d: &Dim, lanes: u32, symbol: &mut dyn FnMut(&mut A, &Symbol) -> Val) -> Val {
     let mut sum: Option<Val> = None;
     for (monomial, c) in d.terms() {
         let mut product = (c != 1 || monomial.is_empty()).then(|| asm.i64(c));
@@ -25,7 +25,7 @@ pub fn emit_dim<A: Asm>(asm: &mut A, d: &Dim, lanes: u32, symbol: &mut dyn FnMut
     sum.unwrap_or_else(|| asm.i64(0))
 }
 
-fn emit_atom<A: Asm>(asm: &mut A, atom: &Atom, lanes: u32, symbol: &mut dyn FnMut(&mut A, &str) -> Val) -> Val {
+fn emit_atom<A: Asm>(asm: &mut A, atom: &Atom, lanes: u32, symbol: &mut dyn FnMut(&mut A, &Symbol) -> Val) -> Val {
     let (op, a, b) = match atom {
         Atom::Symbol(s) => return symbol(asm, s),
         Atom::FloorDiv(a, b) => (None, a, b),

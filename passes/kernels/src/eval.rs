@@ -7,6 +7,7 @@ use super::dims::emit_dim;
 use super::reduce::{combine, neutral};
 use super::{math, scalar};
 use sardonyx_base::DType;
+use sardonyx_base::dim::Symbol;
 use sardonyx_dialects::scalar::{Conversion, ReduceFn, ScalarFn};
 
 /// Point, or one point per lane, at which statements are evaluated.
@@ -182,11 +183,11 @@ impl Point {
     }
 
     /// The value of `%i`, `$k` or `p{n}`.
-    pub fn symbol<A: Asm>(&mut self, cx: &Cx<A>, asm: &mut A, s: &str) -> Val {
-        match (own(s, '%'), own(s, '$')) {
-            (Some(v), _) => self.var(asm, v),
-            (None, Some(k)) => self.eval(cx, asm, k),
-            (None, None) => cx.param(s),
+    pub fn symbol<A: Asm>(&mut self, cx: &Cx<A>, asm: &mut A, symbol: &Symbol) -> Val {
+        match symbol {
+            Symbol::Variable(v) => self.var(asm, *v),
+            Symbol::Statement(k) => self.eval(cx, asm, *k),
+            _ => cx.param(symbol),
         }
     }
 }

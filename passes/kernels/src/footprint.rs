@@ -8,7 +8,7 @@
 use super::def::*;
 use super::scalar;
 use sardonyx_base::Dim;
-use sardonyx_base::dim::Atom;
+use sardonyx_base::dim::{Atom, Symbol};
 use sardonyx_dialects::scalar::ScalarFn;
 
 /// Expressions that must not be negative.
@@ -26,7 +26,7 @@ pub struct Footprint {
 impl KernelDef {
     /// Conditions for launches with `grid` work items, over the parameters.
     pub fn footprint(&self, grid: Dim) -> Footprint {
-        let mut launch = vec![grid - Dim::symbol("grid")];
+        let mut launch = vec![grid - Symbol::Grid.into()];
         launch.extend((0..self.n_vars()).map(|v| self.extent(v).dim()));
         let (mut accesses, mut limits) = (vec![], vec![]);
         for step in &self.body {
@@ -94,7 +94,7 @@ impl KernelDef {
             }
         };
         let bytes = Dim::constant(scalar::stored(storage.dtype).bits() as i64 / 8);
-        needs.push(Dim::symbol(&format!("b{buffer}")) - elements * bytes);
+        needs.push(Dim::from(Symbol::BufferBytes(buffer)) - elements * bytes);
         needs.retain(|d| d.as_const().is_none_or(|c| c < 0));
         needs.sort();
         needs.dedup();
@@ -102,7 +102,7 @@ impl KernelDef {
     }
 
     fn line(&self, line: &Linear) -> Dim {
-        let terms = line.strides.iter().enumerate().map(|(v, s)| var(v) * s.dim());
+        let terms = line.strides.iter().enumerate().map(|(v, s)| Dim::variable(v) * s.dim());
         terms.fold(line.offset.dim(), |sum, t| sum + t)
     }
 
@@ -118,15 +118,17 @@ impl KernelDef {
             (lo, hi) = (lo.clone() + factor.clone() * from, hi.clone() + factor * to);
         };
         for k in known {
-            let Some(v) = own_vars(&k.what).first().copied() else { continue };
-            let (Some((c, _)), Some((of, _))) = (rest.linear_in(&name(v)), k.what.linear_in(&name(v))) else {
+            let Some(v) = k.what.variables().first().copied() else { continue };
+            let (Some((c, _)), Some((of, _))) =
+                (rest.linear_in(&Symbol::Variable(v)), k.what.linear_in(&Symbol::Variable(v)))
+            else {
                 continue;
             };
             if !of.is_const(1) || c.is_const(0) {
                 continue;
             }
             let without = rest.clone() - c.clone() * k.what.clone();
-            if own_vars(&without).iter().any(|v| own_vars(&k.what).contains(v)) {
+            if without.variables().iter().any(|v| k.what.variables().contains(v)) {
                 continue;
             }
             rest = without;
@@ -153,15 +155,15 @@ impl KernelDef {
                 (None, None) => break,
             }
         }
-        for v in own_vars(&rest) {
-            let (c, left) = rest.linear_in(&name(v))?;
-            if !own_vars(&c).is_empty() {
+        for v in rest.variables() {
+            let (c, left) = rest.linear_in(&Symbol::Variable(v))?;
+            if !c.variables().is_empty() {
                 return None;
             }
             add(c, Dim::constant(0), self.extent(v).dim() - Dim::constant(1), needs);
             rest = left;
         }
-        let free = rest.symbols().iter().all(|s| own(s, '$').is_none());
+        let free = rest.statements().is_empty();
         free.then(|| (lo + rest.clone(), hi + rest))
     }
 
@@ -177,7 +179,7 @@ impl KernelDef {
                 (ScalarFn::Le | ScalarFn::Lt, &[a, b]) => {
                     let (Some(a), Some(b)) = (index(a), index(b)) else { continue };
                     let strict = Dim::constant((*f == ScalarFn::Lt) as i64);
-                    match (own_vars(&a).is_empty(), own_vars(&b).is_empty()) {
+                    match (a.variables().is_empty(), b.variables().is_empty()) {
                         (true, false) => bounds.push((b, Some(a + strict), None)),
                         (false, true) => bounds.push((a, None, Some(b - strict))),
                         (true, true) | (false, false) => {}
@@ -203,22 +205,10 @@ struct Known {
     hi: Dim,
 }
 
-fn name(v: usize) -> String {
-    format!("%{v}")
-}
-
-fn var(v: usize) -> Dim {
-    Dim::symbol(&name(v))
-}
-
-fn own_vars(d: &Dim) -> Vec<usize> {
-    d.symbols().iter().filter_map(|s| own(s, '%')).collect()
-}
-
 /// Terms c·⌊a / b⌋ that contain an iteration variable: the quotient, c, a and b.
 fn quotients(d: &Dim) -> Vec<(Dim, i64, Dim, Dim)> {
     let one = |(monomial, c): (&[Atom], i64)| match monomial {
-        [Atom::FloorDiv(a, b)] if !own_vars(a).is_empty() && own_vars(b).is_empty() => {
+        [Atom::FloorDiv(a, b)] if !a.variables().is_empty() && b.variables().is_empty() => {
             Some((a.floordiv(b), c, (**a).clone(), (**b).clone()))
         }
         _ => None,
@@ -280,8 +270,7 @@ mod tests {
         }
         let load = Body::Load { memlet: Memlet { container: 0, index: dims(read) }, guard };
         body.push(statement(load, DType::F32));
-        let all: Vec<String> = (0..outer.len()).map(|v| format!("%{v}")).collect();
-        let written = Memlet { container: 0, index: all.iter().map(|t| Dim::parse(t).unwrap()).collect() };
+        let written = Memlet { container: 0, index: (0..outer.len()).map(Dim::variable).collect() };
         let stores = vec![Store { memlet: written, value: body.len() - 1 }];
         Kernel {
             outer: dims(outer),
@@ -296,8 +285,8 @@ mod tests {
 
     /// Number of bytes of the operand that are accessed, found by visiting every point.
     fn touched(kernel: &Kernel, value: &dyn Fn(&str) -> Option<i64>, guards: &[(&str, &str, &str)]) -> i64 {
-        let extents: Vec<i64> = kernel.outer.iter().map(|d| d.eval(value).unwrap()).collect();
-        let sizes: Vec<i64> = kernel.reads[0].dims.iter().map(|d| d.eval(value).unwrap()).collect();
+        let extents: Vec<i64> = kernel.outer.iter().map(|d| d.eval_named(value).unwrap()).collect();
+        let sizes: Vec<i64> = kernel.reads[0].dims.iter().map(|d| d.eval_named(value).unwrap()).collect();
         let Some(Body::Load { memlet, .. }) = kernel.body.last().map(|s| &s.body) else { panic!("a load") };
         let mut last = 0;
         for point in 0..extents.iter().product::<i64>() {
@@ -306,7 +295,7 @@ mod tests {
             for v in (0..extents.len()).rev() {
                 (at[v], rest) = (rest % extents[v], rest / extents[v]);
             }
-            let here = |s: &str| own(s, '%').map(|v| at[v]).or_else(|| value(s));
+            let here = |s: &Symbol| s.variable().map(|v| at[v]).or_else(|| value(s.name()?));
             let of = |text: &str| Dim::parse(text).unwrap().eval(&here).unwrap();
             if guards.iter().all(|(what, lo, hi)| of(lo) <= of(what) && of(what) < of(hi)) {
                 let flat = memlet.index.iter().zip(&sizes).fold(0, |f, (d, n)| f * n + d.eval(&here).unwrap());
@@ -347,15 +336,15 @@ mod tests {
             let footprint = lowered.footprint();
             let symbols = BTreeMap::from([("b", 2), ("h", 3), ("s", 5)]);
             let model = |s: &str| symbols.get(s).copied();
-            let params: Vec<i64> = lowered.params.iter().map(|p| p.eval(&model).unwrap()).collect();
-            let grid = lowered.grid.eval(&model).unwrap();
+            let params: Vec<i64> = lowered.params.iter().map(|p| p.eval_named(&model).unwrap()).collect();
+            let grid = lowered.grid.eval_named(&model).unwrap();
             let bytes = touched(&kernel, &model, guards);
             let holds = |d: &Dim, bytes: i64, grid: i64| {
-                let of = |s: &str| match s {
-                    "grid" => Some(grid),
-                    "b0" => Some(bytes),
-                    "b1" => Some(i64::MAX / 8),
-                    s => s.strip_prefix('p').and_then(|n| params.get(n.parse::<usize>().ok()?).copied()),
+                let of = |s: &Symbol| match s {
+                    Symbol::Grid => Some(grid),
+                    Symbol::BufferBytes(0) => Some(bytes),
+                    Symbol::BufferBytes(1) => Some(i64::MAX / 8),
+                    s => params.get(s.param()?).copied(),
                 };
                 d.eval(&of).unwrap() >= 0
             };

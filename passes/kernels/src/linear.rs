@@ -6,9 +6,10 @@
 use super::classes;
 use super::cpu::CpuPlan;
 use super::def::*;
-use sardonyx_base::dim::Atom;
+use sardonyx_base::dim::{Atom, Symbol};
 use sardonyx_base::{DType, Dim, Encoding, Error, Result};
 use sardonyx_dialects::flow::kernel::{Body, Class, Container, Kernel, Memlet};
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -34,7 +35,7 @@ pub struct Lowered {
 impl Lowered {
     /// Number of floating-point operations of the launch, over the model's symbols.
     pub fn flops(&self) -> Dim {
-        self.def.flops().substitute(&|name| self.params.get(name.strip_prefix('p')?.parse::<usize>().ok()?).cloned())
+        self.def.flops().by_params(&self.params)
     }
 }
 
@@ -51,11 +52,8 @@ pub fn lower(kernel: &Kernel) -> Result<Lowered> {
     draft.drop_unit_extents();
     draft.merge();
     let (def, params) = draft.finish()?;
-    let by_launch = |d: &Dim| {
-        d.substitute(&|s| s.strip_prefix('p').and_then(|n| Some(params.get(n.parse::<usize>().ok()?)?.clone())))
-    };
     let plan = classes::plan_for_cpu(&def);
-    let grid = by_launch(&plan.grid(&def));
+    let grid = plan.grid(&def).by_params(&params);
     let scratch_bytes = plan.scratch_bytes(&def);
     let writes = [vec![false; kernel.reads.len()], vec![true; kernel.writes.len()]].concat();
     Ok(Lowered { class: def.class, def, params, grid, scratch_bytes, writes, plan })
@@ -173,7 +171,7 @@ impl<'a> Draft<'a> {
 
     fn steps_like_one(&self, i: usize, j: usize) -> bool {
         let Some(extent) = &self.extents[j] else { return false };
-        let uses = |d: &Dim| d.symbols().iter().any(|s| own(s, '%').is_some_and(|v| v == i || v == j));
+        let uses = |d: &Dim| d.variables().iter().any(|v| [i, j].contains(v));
         let computed = self.places.iter().flat_map(|p| &p.computed).any(|c| uses(&c.expr));
         let indices = self.kernel.body.iter().any(|s| matches!(&s.body, Body::Index(d) if uses(d)));
         let lines = self.places.iter().flat_map(|p| &p.coords);
@@ -294,21 +292,20 @@ fn place(memlet: &Memlet, container: &Container, extents: &[Dim]) -> Result<Plac
 /// Splits an index into a part that is linear in its variables and the remainder, which is 0 if the whole index is
 /// linear.
 fn split(index: &Dim, n_vars: usize) -> (Dim, Dim) {
-    let own_symbol = |d: &Dim| d.symbols().iter().any(|s| s.starts_with(['%', '$']));
     let (mut linear, mut rest) = (Dim::constant(0), index.clone());
     for v in 0..n_vars {
-        let found = rest.linear_in(&format!("%{v}"));
-        if let Some((coefficient, left)) = found.filter(|(coefficient, _)| !own_symbol(coefficient)) {
+        let found = rest.linear_in(&Symbol::Variable(v));
+        if let Some((coefficient, left)) = found.filter(|(coefficient, _)| !coefficient.has_own()) {
             linear = linear + coefficient * Kernel::var(v);
             rest = left;
         }
     }
-    if own_symbol(&rest) { (linear, rest) } else { (linear + rest, Dim::constant(0)) }
+    if rest.has_own() { (linear, rest) } else { (linear + rest, Dim::constant(0)) }
 }
 
 /// Whether an index contains a value that is read from data.
 fn has_loaded(index: &Dim) -> bool {
-    index.symbols().iter().any(|s| own(s, '$').is_some())
+    !index.statements().is_empty()
 }
 
 /// Offset and strides of an expression, if it is linear in every variable.
@@ -316,12 +313,11 @@ fn line(d: &Dim, n_vars: usize) -> Option<Line> {
     let mut rest = d.clone();
     let mut strides = vec![];
     for v in 0..n_vars {
-        let (coefficient, left) = rest.linear_in(&format!("%{v}"))?;
+        let (coefficient, left) = rest.linear_in(&Symbol::Variable(v))?;
         strides.push(coefficient);
         rest = left;
     }
-    let own_symbol = |d: &Dim| d.symbols().iter().any(|s| s.starts_with(['%', '$']));
-    let linear = !strides.iter().any(own_symbol) && !own_symbol(&rest);
+    let linear = !strides.iter().any(Dim::has_own) && !rest.has_own();
     linear.then_some(Line { offset: rest, strides })
 }
 
@@ -334,7 +330,7 @@ fn simplify(d: &Dim, extents: &[Dim]) -> Dim {
     for (monomial, c) in d.terms() {
         let product = monomial.iter().fold(Dim::constant(c), |p, atom| {
             p * match atom {
-                Atom::Symbol(name) => Dim::symbol(name),
+                Atom::Symbol(symbol) => symbol.clone().into(),
                 Atom::FloorDiv(a, b) => {
                     let (a, b) = (simplify(a, extents), simplify(b, extents));
                     if below(&a, &b, extents) { Dim::constant(0) } else { a.floordiv(&b) }
@@ -351,8 +347,8 @@ fn simplify(d: &Dim, extents: &[Dim]) -> Dim {
 /// Whether 0 ≤ a < b follows from the extents of the variables.
 fn below(a: &Dim, b: &Dim, extents: &[Dim]) -> bool {
     let grows =
-        a.terms().all(|(m, c)| c >= 0 && m.iter().all(|x| matches!(x, Atom::Symbol(s) if own(s, '$').is_none())));
-    let top = a.substitute(&|s| Some(extents.get(own(s, '%')?)?.clone() - Dim::constant(1)));
+        a.terms().all(|(m, c)| c >= 0 && m.iter().all(|x| matches!(x, Atom::Symbol(s) if s.statement().is_none())));
+    let top = a.substitute(&|s| Some(extents.get(s.variable()?)?.clone() - Dim::constant(1)));
     grows && b.provably_ge(&(top + Dim::constant(1)), &|_| 0)
 }
 
@@ -380,16 +376,16 @@ impl Formal {
 
     /// Renumbers the variables without gaps (dropped ones become 0) and replaces model symbols by parameters.
     fn expr(&mut self, d: &Dim, live: &[usize]) -> Dim {
-        let mut by = vec![];
+        let mut by = BTreeMap::new();
         for s in d.symbols() {
-            let value = match (own(&s, '%'), own(&s, '$')) {
-                (Some(v), _) => live.iter().position(|l| *l == v).map_or(Dim::constant(0), Kernel::var),
-                (None, Some(k)) => Kernel::value(k),
-                (None, None) => self.size(&Dim::symbol(&s)).dim(),
+            let value = match s {
+                Symbol::Variable(v) => live.iter().position(|l| *l == v).map_or(Dim::constant(0), Dim::variable),
+                Symbol::Statement(_) => continue,
+                _ => self.size(&s.clone().into()).dim(),
             };
-            by.push((s, value));
+            by.insert(s, value);
         }
-        d.substitute(&|name| by.iter().find(|(s, _)| &**s == name).map(|(_, v)| v.clone()))
+        d.substitute(&|symbol| by.get(symbol).cloned())
     }
 
     fn access(&mut self, buffer: usize, place: Place, live: &[usize]) -> Access {

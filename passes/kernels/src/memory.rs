@@ -6,7 +6,7 @@ use super::def::*;
 use super::dims::{add, emit_dim};
 use super::eval::Point;
 use super::scalar;
-use sardonyx_base::dim::Atom;
+use sardonyx_base::dim::{Atom, Symbol};
 use sardonyx_base::{DType, Dim};
 
 impl Point {
@@ -265,12 +265,12 @@ impl Point {
     /// do not change within a vector.
     fn is_one_for_all(&self, d: &Dim) -> bool {
         let lanes = i64::from(self.lanes);
-        let moves = |s: &str| own(s, '$').is_some() || own(s, '%') == Some(self.along);
-        let fixed = |d: &Dim| !d.symbols().iter().any(|s| moves(s));
+        let moves = |s: &Symbol| s.statement().is_some() || s.variable() == Some(self.along);
+        let fixed = |d: &Dim| !d.symbols().iter().any(moves);
         let by_blocks = |atom: &Atom| match atom {
             Atom::Symbol(s) => !moves(s),
             Atom::FloorDiv(a, b) => {
-                let is_lane = a.as_symbol().and_then(|s| own(s, '%')) == Some(self.along);
+                let is_lane = a.as_variable() == Some(self.along);
                 (is_lane && b.as_const().is_some_and(|n| n % lanes == 0)) || (fixed(a) && fixed(b))
             }
             Atom::Max(a, b) | Atom::Min(a, b) => fixed(a) && fixed(b),
@@ -279,11 +279,7 @@ impl Point {
     }
 
     fn expr_vars<A: Asm>(&self, cx: &Cx<A>, d: &Dim) -> VarSet {
-        d.symbols().iter().fold(0, |set, s| match (own(s, '%'), own(s, '$')) {
-            (Some(v), _) => set | 1 << v,
-            (None, Some(k)) => set | cx.deps[k],
-            (None, None) => set,
-        })
+        dim_vars(d, &cx.deps)
     }
 
     /// Whether the lanes are a full vector of consecutive columns in one row of a panel.

@@ -3,6 +3,7 @@
 //! Concatenations and paddings select by comparisons; within a subrange only one branch is left, without a comparison.
 
 use super::def::*;
+use sardonyx_base::dim::Symbol;
 use sardonyx_dialects::scalar::ScalarFn;
 
 /// Maximum number of subranges: with more, the additional code costs more than the comparisons it saves.
@@ -31,7 +32,7 @@ impl Comparison {
     fn find(def: &KernelDef, k: usize, var: usize) -> Option<Comparison> {
         let Op::Apply { f: f @ (ScalarFn::Lt | ScalarFn::Le), args } = &def.body[k].op else { return None };
         let index = |k: usize| if let Op::Index(d) = &def.body[k].op { Some(d.clone()) } else { None };
-        let (step, rest) = (index(args[1])? - index(args[0])?).linear_in(&format!("%{var}"))?;
+        let (step, rest) = (index(args[1])? - index(args[0])?).linear_in(&Symbol::Variable(var))?;
         let rest = rest.as_const()?.checked_add((*f == ScalarFn::Le) as i64)?;
         Some(Comparison { step: step.as_const()?, rest })
     }

@@ -4,6 +4,7 @@ use super::def::*;
 use super::scalar;
 use super::stages::is_deep_sum;
 use sardonyx_base::Dim;
+use sardonyx_base::dim::Symbol;
 use sardonyx_dialects::scalar::ScalarFn;
 
 impl KernelDef {
@@ -32,7 +33,7 @@ impl KernelDef {
         let touched = |accesses: &mut dyn Iterator<Item = &Access>, buffer: usize, storage: &Storage| {
             let points = accesses.fold(Dim::constant(0), |sum, a| sum + self.points(self.access_vars(a, &deps)));
             let bytes = points * Dim::constant(scalar::stored(storage.dtype).bits() as i64 / 8);
-            bytes.minimum(&Dim::symbol(&format!("b{buffer}")))
+            bytes.minimum(&Symbol::BufferBytes(buffer).into())
         };
         let loads = |b: usize| {
             self.body.iter().filter_map(move |s| match &s.op {
@@ -60,6 +61,7 @@ impl KernelDef {
 #[cfg(test)]
 mod tests {
     use super::super::lower;
+    use sardonyx_base::dim::Symbol;
     use sardonyx_base::{DType, Dim};
     use sardonyx_dialects::flow::kernel::{Body, Container, Kernel, Memlet, Statement, Store};
     use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
@@ -93,8 +95,11 @@ mod tests {
         };
         let def = lower(&kernel).unwrap().def;
         assert_eq!(def.flops().to_string(), "680*p0");
-        let sizes = [("p0", 3), ("b0", 96), ("b1", 1280), ("b2", 160), ("b3", 480)];
-        let value = |name: &str| sizes.iter().find(|(n, _)| *n == name).map(|(_, v)| *v);
-        assert_eq!(def.moved_bytes().eval(&value).unwrap(), 96 + 1280 + 160 + 480);
+        let sizes = [96, 1280, 160, 480];
+        let value = |symbol: &Symbol| match symbol {
+            Symbol::BufferBytes(buffer) => sizes.get(*buffer).copied(),
+            symbol => symbol.param().map(|_| 3),
+        };
+        assert_eq!(def.moved_bytes().eval(&value).unwrap(), sizes.iter().sum());
     }
 }

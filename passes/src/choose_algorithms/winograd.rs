@@ -11,8 +11,9 @@ use super::Part;
 use super::tiles::{Scheme, TILE, every_way, number, places};
 use crate::draft::Draft;
 use crate::schedule;
-use crate::splice::{bare_var, own_vars, tidy};
+use crate::splice::tidy;
 use crate::steps::kernel;
+use sardonyx_base::dim::Symbol;
 use sardonyx_base::{DType, Dim, Encoding};
 use sardonyx_dialects::flow::kernel::rename;
 use sardonyx_dialects::flow::program::Id;
@@ -91,14 +92,14 @@ impl Site {
         };
         let n_outer = k.outer.len();
         let extent = |v: usize| k.extents().nth(v).and_then(Dim::as_const);
-        let &[o, c] = &filters.index.iter().take(2).map(bare_var).collect::<Option<Vec<usize>>>()?[..] else {
+        let &[o, c] = &filters.index.iter().take(2).map(Dim::as_variable).collect::<Option<Vec<usize>>>()?[..] else {
             return None;
         };
         // The offset variable of a side with a single filter tap is always 0.
         let still = |v: usize| v >= n_outer && v != c && extent(v) == Some(1);
         let moved = |d: &Dim| rename(d, &|v| still(v).then(|| Dim::constant(0)), &|k| k);
         let image = Memlet { index: image.index.iter().map(moved).collect(), ..image.clone() };
-        let offsets = filters.index[2..].iter().map(moved).filter(|d| !d.is_const(0)).map(|d| bare_var(&d));
+        let offsets = filters.index[2..].iter().map(moved).filter(|d| !d.is_const(0)).map(|d| d.as_variable());
         let offsets: Vec<usize> = offsets.collect::<Option<_>>()?;
         let scheme = Scheme::for_filter(extent(*offsets.first()?)?)?;
         let known = offsets.len() == 1 || offsets.len() == 2 && scheme == Scheme::Three;
@@ -107,7 +108,7 @@ impl Site {
         let inner = [c].iter().chain(&offsets).all(|v| *v >= n_outer);
         let summed = inner && o < n_outer && k.inner.len() == 1 + offsets.len() + n_still;
         let container = &k.reads[filters.container];
-        let whole = |(d, n): (&Dim, &Dim)| n.as_const() == bare_var(&moved(d)).map_or(Some(1), extent);
+        let whole = |(d, n): (&Dim, &Dim)| n.as_const() == moved(d).as_variable().map_or(Some(1), extent);
         let lies_flat = container.is_plain() && filters.index.iter().zip(&container.dims).all(whole);
         if !(square && summed && lies_flat && extent(o).is_some() && extent(c).is_some()) {
             return None;
@@ -115,22 +116,22 @@ impl Site {
         // One index of the image must be the sum of a variable of the result and a filter offset, each with coefficient
         // 1.
         let beside = |offset: usize| {
-            let index = image.index.iter().find(|d| own_vars(d).contains(&offset))?;
-            let &[v, w] = &own_vars(index)[..] else { return None };
+            let index = image.index.iter().find(|d| d.variables().contains(&offset))?;
+            let &[v, w] = &index.variables()[..] else { return None };
             let at = if v == offset { w } else { v };
-            let steps = |d: &Dim, v: usize| d.linear_in(&format!("%{v}")).filter(|(step, _)| step.is_const(1));
+            let steps = |d: &Dim, v: usize| d.linear_in(&Symbol::Variable(v)).filter(|(step, _)| step.is_const(1));
             let (_, rest) = steps(index, offset)?;
             let (_, rest) = steps(&rest, at)?;
-            let once = image.index.iter().filter(|d| own_vars(d).contains(&offset)).count() == 1;
-            (once && at < n_outer && at != o && own_vars(&rest).is_empty()).then_some(Side { at, offset })
+            let once = image.index.iter().filter(|d| d.variables().contains(&offset)).count() == 1;
+            (once && at < n_outer && at != o && rest.variables().is_empty()).then_some(Side { at, offset })
         };
         let sides: Vec<Side> = offsets.iter().map(|offset| beside(*offset)).collect::<Option<_>>()?;
-        let alone = |d: &&Dim| bare_var(d) == Some(c);
+        let alone = |d: &&Dim| d.as_variable() == Some(c);
         let covered = |v: usize| extent(v).is_some_and(|n| n % TILE == 0 || n > 1 && can_grow(program, step, v));
         sides.iter().try_fold(1i64, |n, side| n.checked_mul(extent(side.at)?))?;
         let of_side = |v: usize| sides.iter().any(|s| v == s.at || v == s.offset);
-        let others = image.index.iter().filter(|d| !alone(d) && !own_vars(d).iter().any(|v| offsets.contains(v)));
-        let independent = others.flat_map(own_vars).all(|v| v < n_outer && v != o && !of_side(v));
+        let others = image.index.iter().filter(|d| !alone(d) && !d.variables().iter().any(|v| offsets.contains(v)));
+        let independent = others.flat_map(Dim::variables).all(|v| v < n_outer && v != o && !of_side(v));
         let once = image.index.iter().filter(alone).count() == 1;
         let read = &k.reads[image.container];
         let lies_well = read.encoding == Encoding::Plain && !matches!(read.layout, Layout::Capacity { .. });
@@ -155,10 +156,10 @@ impl Site {
 
     /// Returns the variable that counts images and its extent, if images are independent and there are several.
     pub fn batch(&self) -> Option<(usize, i64)> {
-        let v = bare_var(self.image.index.first()?)?;
+        let v = self.image.index.first()?.as_variable()?;
         let n = self.kernel.outer.get(v)?.as_const()?;
         let free = !self.is_side(v) && v != self.o && n > 1;
-        let stored = self.kernel.stores.iter().all(|s| s.memlet.index.first().and_then(bare_var) == Some(v));
+        let stored = self.kernel.stores.iter().all(|s| s.memlet.index.first().and_then(Dim::as_variable) == Some(v));
         (free && stored).then_some((v, n))
     }
 
@@ -212,7 +213,7 @@ impl Site {
 
     /// Returns the bytes passed between the kernels; `size` gives the values of symbols.
     pub fn workspace(&self, part: Option<&Part>, size: &dyn Fn(&str) -> Option<i64>) -> Option<u64> {
-        let bytes = |columns: usize| schedule::bytes(&self.matrices(part, columns)).ok()?.eval(size).ok();
+        let bytes = |columns: usize| schedule::bytes(&self.matrices(part, columns)).ok()?.eval_named(size).ok();
         u64::try_from(bytes(self.c)?.checked_add(bytes(self.o)?)?).ok()
     }
 
@@ -293,7 +294,7 @@ impl Site {
         for store in &self.kernel.stores {
             let id = results[store.memlet.container];
             for (at, index) in store.memlet.index.iter().enumerate() {
-                if let Some(v) = bare_var(index).filter(|v| odd.contains(v)) {
+                if let Some(v) = index.as_variable().filter(|v| odd.contains(v)) {
                     program.containers[id].dims[at] = Dim::constant(TILE * self.tiles(v));
                 }
             }
@@ -441,8 +442,8 @@ impl Site {
 /// variable alone, only kernels read the results, and none is an output.
 fn can_grow(program: &Program, step: &Step, v: usize) -> bool {
     let steps_alone = |store: &Store| {
-        let moved: Vec<&Dim> = store.memlet.index.iter().filter(|d| own_vars(d).contains(&v)).collect();
-        moved.len() == 1 && bare_var(moved[0]) == Some(v)
+        let moved: Vec<&Dim> = store.memlet.index.iter().filter(|d| d.variables().contains(&v)).collect();
+        moved.len() == 1 && moved[0].as_variable() == Some(v)
     };
     let own = |ids: &[Id]| ids.iter().any(|id| step.results.contains(id));
     let read = program.steps.iter().filter(|s| own(&s.args)).all(|s| matches!(s.op, FlowOp::Kernel(_)));

@@ -93,7 +93,7 @@ impl<'g> Local<'g> {
     }
 
     fn size(&self, d: &Dim) -> Result<f64> {
-        Ok(d.eval(&|name| self.sizes.get(name).copied())? as f64)
+        Ok(d.eval_named(&|name| self.sizes.get(name).copied())? as f64)
     }
 
     pub fn bytes(&self, v: Value) -> f64 {

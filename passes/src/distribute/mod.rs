@@ -200,7 +200,7 @@ fn with_overlap(task: &Task, plain: &Candidate, best_us: f64) -> Result<Option<C
     }
     let machine = Machine::new(task.rates, &plain.mesh, &task.times);
     let local = local_program(task.graph, &plain.mesh, &plain.places, plain.found_by == FoundBy::Rules)?;
-    let batch = batch(&local).and_then(|d| d.eval(&|name| task.sizes.get(name).copied()).ok()).unwrap_or(1);
+    let batch = batch(&local).and_then(|d| d.eval_named(&|name| task.sizes.get(name).copied()).ok()).unwrap_or(1);
     let tried = |[chunks, micro_batches]: [usize; 2]| {
         let overlap = Overlap { chunks, micro_batches, nodes: vec![] };
         let (cut, _) = overlapped(&local, &overlap).ok()?;

@@ -165,13 +165,13 @@ fn places(graph: &Graph, crossing: &[f64], until: &[f64]) -> Vec<(usize, String)
 fn best(task: &Task, machine: &Machine, local: &Graph, begins: &[String]) -> Result<(usize, Estimate)> {
     let stage_of = stages_by_origin(task.graph, local, begins)?;
     let batch = batch(task.graph);
-    let size = |d: &Dim| d.eval(&|name| task.sizes.get(name).copied()).unwrap_or(1);
+    let size = |d: &Dim| d.eval_named(&|name| task.sizes.get(name).copied()).unwrap_or(1);
     let n = batch.as_ref().map_or(1, size);
     let mut best: Option<(usize, Estimate)> = None;
     for micro_batches in MICRO_BATCHES.into_iter().filter(|m| *m as i64 <= n) {
         let mut sizes = task.sizes.clone();
         let mut share = 1.0;
-        match batch.as_ref().and_then(Dim::as_symbol) {
+        match batch.as_ref().and_then(Dim::as_name) {
             Some(name) => drop(sizes.insert(name.to_string(), (n as u64).div_ceil(micro_batches as u64) as i64)),
             None => share = 1.0 / micro_batches as f64,
         }

@@ -246,7 +246,7 @@ impl Schedules {
         let stride: usize = mesh[axis + 1..].iter().product();
         let brings = |rank: usize| {
             let size =
-                |d: &Dim| d.eval(&|name| sizes[rank].get(name).copied()).map(|n| usize::try_from(n).unwrap_or(0));
+                |d: &Dim| d.eval_named(&|name| sizes[rank].get(name).copied()).map(|n| usize::try_from(n).unwrap_or(0));
             let dims = ty.dims.iter().map(size).collect::<Result<Vec<usize>>>()?;
             Ok(Operand { dtype: ty.dtype, dims })
         };

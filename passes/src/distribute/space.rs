@@ -63,7 +63,7 @@ impl<'g> Space<'g> {
     }
 
     fn size(&self, d: &Dim) -> Result<f64> {
-        Ok(d.eval(&|name| self.sizes.get(name).copied())? as f64)
+        Ok(d.eval_named(&|name| self.sizes.get(name).copied())? as f64)
     }
 
     /// Whether the caller gets the whole value. A cache that grows in place stays distributed instead.

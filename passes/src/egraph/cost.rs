@@ -81,7 +81,7 @@ impl Rates {
         if s.is_constant(s.class) && computed {
             return UNPREPARED;
         }
-        let elements = |t: &TensorType| t.elements().eval(&|n| Some(extent(n))).unwrap_or(i64::MAX).max(0) as f64;
+        let elements = |t: &TensorType| t.elements().eval_named(&|n| Some(extent(n))).unwrap_or(i64::MAX).max(0) as f64;
         let bytes = |t: &TensorType| elements(t) * t.dtype.bytes() as f64;
         let written = bytes(s.ty());
         let read: f64 = s.node.args.iter().map(|a| bytes(s.ty_of(once(s, *a)))).sum();
@@ -113,7 +113,7 @@ impl Rates {
                     .zip(&spec.left)
                     .filter(|(_, c)| !spec.result.contains(c))
                     .fold(Dim::constant(1), |p, (d, _)| p * d.clone());
-                let sum = sum.eval(&|n| Some(extent(n))).unwrap_or(i64::MAX) as f64;
+                let sum = sum.eval_named(&|n| Some(extent(n))).unwrap_or(i64::MAX) as f64;
                 // Weights are packed only for one reduced dimension and at most 4 in all; others run slower.
                 let odd = if spec.summed().len() > 1 || spec.right.len() > 4 { 1.3 } else { 1.0 };
                 launch + odd * (2.0 * elements(s.ty()) * sum / self.contract_ops_per_s + memory(read + written))

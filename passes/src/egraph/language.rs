@@ -3,6 +3,7 @@
 use super::range::{self, EXTENT_MAX, Range};
 use super::table::{OpId, Table, TypeId, spelled_alike};
 use egg::{Analysis, DidMerge, Id, Language};
+use sardonyx_base::dim::Symbol;
 use sardonyx_base::{DType, Dim, Tensor};
 use sardonyx_dialects::interp;
 use sardonyx_dialects::scalar::{Conversion, ReduceFn, ScalarFn};
@@ -81,8 +82,8 @@ impl Facts {
         Facts { lows: graph.symbols.iter().map(|(n, s)| (n.clone(), s.lo)).collect(), ..Facts::default() }
     }
 
-    pub fn symbol_lo(&self, name: &str) -> i64 {
-        self.lows.get(name).copied().unwrap_or(0)
+    pub fn symbol_lo(&self, symbol: &Symbol) -> i64 {
+        symbol.name().and_then(|name| self.lows.get(name)).copied().unwrap_or(0)
     }
 
     fn bounds(&self, d: &Dim) -> (f64, f64) {

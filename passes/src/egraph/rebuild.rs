@@ -186,7 +186,7 @@ impl Writer<'_> {
 }
 
 fn mentioned(op: &Op, dims: &[sardonyx_base::Dim]) -> Vec<String> {
-    op.dims().into_iter().chain(dims).flat_map(|d| d.symbols()).map(|s| s.to_string()).collect()
+    op.dims().into_iter().chain(dims).flat_map(|d| d.names()).map(|s| s.to_string()).collect()
 }
 
 /// Names of origins, which are numbered so that lists of them can be joined quickly: a join is needed for each node

@@ -2,6 +2,7 @@
 
 use crate::steps::kernel;
 use crate::usual::USUAL;
+use sardonyx_base::dim::Symbol;
 use sardonyx_base::{DType, Dim};
 use sardonyx_dialects::flow::{Body, Kernel, Memlet, Merging, Program};
 use sardonyx_dialects::scalar::ScalarFn;
@@ -84,7 +85,7 @@ impl Sizes<'_> {
             let (lo, hi) = known.map_or((0, i64::MAX), |s| (s.lo, s.hi.unwrap_or(i64::MAX)));
             Some(USUAL.other.min(hi).max(lo))
         };
-        d.eval(&symbol).map_or(0.0, |n| n.max(0) as f64)
+        d.eval_named(&symbol).map_or(0.0, |n| n.max(0) as f64)
     }
 
     fn product(&self, dims: &mut dyn Iterator<Item = &Dim>) -> f64 {
@@ -189,13 +190,12 @@ fn before(n: usize) -> Vars {
 }
 
 fn used(index: &[Dim], vars: &[Vars]) -> Vars {
-    let number = |name: &str, mark: char| name.strip_prefix(mark).and_then(|n| n.parse::<usize>().ok());
-    let one = |symbol: &str| match (number(symbol, '%'), number(symbol, '$')) {
-        (Some(v), _) => var(v),
-        (_, Some(k)) => vars.get(k).copied().unwrap_or(0),
-        (None, None) => 0,
+    let one = |symbol| match symbol {
+        Symbol::Variable(v) => var(v),
+        Symbol::Statement(k) => vars.get(k).copied().unwrap_or(0),
+        _ => 0,
     };
-    index.iter().flat_map(|d| d.symbols()).fold(0, |all, symbol| all | one(&symbol))
+    index.iter().flat_map(|d| d.symbols()).fold(0, |all, symbol| all | one(symbol))
 }
 
 /// Returns the iteration variables on which each statement depends.

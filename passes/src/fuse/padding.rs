@@ -10,9 +10,10 @@ use crate::class::Class as Equality;
 use crate::fuse_epilogues;
 use crate::merge::merge_into;
 use crate::rewrite::{Rule, Site};
-use crate::splice::{Splice, bare_var, from_data, own_vars, tidy};
+use crate::splice::{Splice, from_data, tidy};
 use crate::steps::{Uses, kernel};
 use sardonyx_base::Dim;
+use sardonyx_base::dim::Symbol;
 use sardonyx_dialects::flow::{Body, Class, Container, FlowOp, Kernel, Memlet, Program, Statement, Step, Store};
 use std::sync::Arc;
 
@@ -85,8 +86,8 @@ fn inside(k: &Kernel, memlet: &Memlet) -> Option<Vec<Dim>> {
         if index.as_const().is_some() && k.reads[memlet.container].dims[d].is_const(1) {
             continue;
         }
-        let [v] = own_vars(index)[..] else { return None };
-        let (step, behind) = index.linear_in(&format!("%{v}"))?;
+        let [v] = index.variables()[..] else { return None };
+        let (step, behind) = index.linear_in(&Symbol::Variable(v))?;
         let free = step.is_const(1) && behind.as_const().is_some() && (vars[v].is_none() || k.outer[v].is_const(1));
         vars[v] = Some(Kernel::var(d) - behind).filter(|_| free);
         vars[v].as_ref()?;
@@ -127,7 +128,7 @@ fn first_part(
     let mut splice = Splice::new(vec![], k);
     let mut is_inside = true;
     splice.run(inside, &mut |splice, memlet, _, dtype| {
-        let fits = |(index, dim): (&Dim, &Dim)| match bare_var(index) {
+        let fits = |(index, dim): (&Dim, &Dim)| match index.as_variable() {
             Some(v) => dims[v] == *dim,
             None => index.is_const(0),
         };

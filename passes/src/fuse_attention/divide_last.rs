@@ -6,12 +6,13 @@
 //! excluded, as the undivided sum could overflow.
 
 use crate::splice::renumber_stores;
+use sardonyx_base::dim::Symbol;
 use sardonyx_base::{DType, Dim};
 use sardonyx_dialects::flow::kernel::rename;
 use sardonyx_dialects::flow::{Body, Kernel, Level, Statement};
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 
-pub fn apply(k: &mut Kernel, symbol_lo: &dyn Fn(&str) -> i64) {
+pub fn apply(k: &mut Kernel, symbol_lo: &dyn Fn(&Symbol) -> i64) {
     let Some(site) = matches(k, symbol_lo) else { return };
     let dtype = k.body[site.sum].dtype;
     let (mut body, mut map): (Vec<Statement>, Vec<usize>) = (vec![], vec![]);
@@ -58,7 +59,7 @@ struct Site {
     at_least_one: bool,
 }
 
-fn matches(k: &Kernel, symbol_lo: &dyn Fn(&str) -> i64) -> Option<Site> {
+fn matches(k: &Kernel, symbol_lo: &dyn Fn(&Symbol) -> i64) -> Option<Site> {
     let levels = k.levels();
     (0..k.body.len()).find_map(|sum| {
         let Body::Reduce { f: ReduceFn::Add, arg } = k.body[sum].body else { return None };
@@ -137,7 +138,7 @@ fn is_at_least(k: &Kernel, at: usize) -> bool {
 }
 
 /// Whether every row has at least one key.
-fn has_keys(k: &Kernel, symbol_lo: &dyn Fn(&str) -> i64) -> bool {
+fn has_keys(k: &Kernel, symbol_lo: &dyn Fn(&Symbol) -> i64) -> bool {
     let one = |n: &Dim| n.lower_bound(symbol_lo).is_some_and(|lo| lo >= 1);
     k.inner.iter().all(|n| one(n) || k.outer.iter().any(|m| n.provably_ge(m, symbol_lo)))
 }

@@ -1,7 +1,7 @@
 //! (convert(q) - zero) · scale  =>  q, zero, scale: recognises a value that is a dequantised byte
 
-use crate::splice::{from_data, own_vars};
-use sardonyx_base::DType;
+use crate::splice::from_data;
+use sardonyx_base::{DType, Dim};
 use sardonyx_dialects::flow::{Body, Kernel, Level};
 use sardonyx_dialects::scalar::{Conversion, ScalarFn};
 use std::collections::BTreeSet;
@@ -86,12 +86,12 @@ pub fn moves_with(k: &Kernel, statement: usize) -> Option<BTreeSet<usize>> {
         match &k.body[at].body {
             Body::Load { memlet, .. } if memlet.index.iter().any(from_data) => return None,
             Body::Load { memlet, guard } => {
-                vars.extend(memlet.index.iter().flat_map(own_vars));
+                vars.extend(memlet.index.iter().flat_map(Dim::variables));
                 open.extend(guard);
             }
             Body::Const(_) => {}
             Body::Index(d) if from_data(d) => return None,
-            Body::Index(d) => vars.extend(own_vars(d)),
+            Body::Index(d) => vars.extend(d.variables()),
             Body::Apply { args, .. } => open.extend(args),
             Body::Convert(arg, _) => open.push(*arg),
             Body::Reduce { .. } => return None,

@@ -11,7 +11,7 @@ use super::bytes::constant;
 use super::rewritten::{Zero, bytes_of, computed, row_scale, spliced, subtracted, write_scale, zero_of};
 use super::{Factor, Written, made_of};
 use crate::draft::Draft;
-use crate::splice::{bare_var, own_vars, renumber_stores, tidy};
+use crate::splice::{renumber_stores, tidy};
 use crate::steps::{Uses, kernel, parameter};
 use sardonyx_base::minifloat::decode;
 use sardonyx_base::{DType, Dim};
@@ -151,7 +151,8 @@ pub fn matches(program: &Program, at: usize, params: &dyn ParamValues) -> Result
     let Some((groups, size)) = shape else { return Ok(None) };
     let Body::Load { memlet, guard: None } = &k.body[left].body else { return Ok(None) };
     let Some((last, rest)) = memlet.index.split_last() else { return Ok(None) };
-    let in_rows = bare_var(last) == Some(k.outer.len()) && rest.iter().all(|d| !own_vars(d).contains(&k.outer.len()));
+    let in_rows =
+        last.as_variable() == Some(k.outer.len()) && rest.iter().all(|d| !d.variables().contains(&k.outer.len()));
     if !in_rows || groups.checked_mul(size) != Some(length) {
         return Err("neighbours of its left factor along the sum are none in memory");
     }
@@ -178,9 +179,9 @@ fn right(program: &Program, uses: &Uses, at: usize, load: usize) -> Option<(Righ
     let Body::Load { memlet, guard: None } = &k.body[load].body else { return None };
     let k_var = k.outer.len();
     let id = step.args[memlet.container];
-    let axis = memlet.index.iter().position(|d| bare_var(d) == Some(k_var))?;
+    let axis = memlet.index.iter().position(|d| d.as_variable() == Some(k_var))?;
     let whole = &program.containers[id].dims;
-    let alone = |(i, d): (usize, &Dim)| i == axis || !own_vars(d).contains(&k_var);
+    let alone = |(i, d): (usize, &Dim)| i == axis || !d.variables().contains(&k_var);
     if !memlet.index.iter().enumerate().all(alone) {
         return None;
     }
@@ -207,7 +208,7 @@ fn right(program: &Program, uses: &Uses, at: usize, load: usize) -> Option<(Righ
     let maker = uses.producers[made]?;
     let m = kernel(&program.steps[maker]).filter(|m| m.class() == Class::Map)?;
     let [store] = &m.stores[..] else { return None };
-    let in_place = |(v, d): (usize, &Dim)| bare_var(d) == Some(v);
+    let in_place = |(v, d): (usize, &Dim)| d.as_variable() == Some(v);
     if !store.memlet.index.iter().enumerate().all(in_place) || m.outer.len() != dims.len() {
         return None;
     }
@@ -407,7 +408,7 @@ fn column_sums(program: &mut Program, at: usize, site: &Site, right: &Right) -> 
     let step = &program.steps[at];
     let (old, origins) = (kernel(step)?, step.origins.clone());
     let k_var = old.outer.len();
-    let mut columns: Vec<usize> = right.vars.iter().flat_map(own_vars).filter(|v| *v < k_var).collect();
+    let mut columns: Vec<usize> = right.vars.iter().flat_map(Dim::variables).filter(|v| *v < k_var).collect();
     columns.sort_unstable();
     columns.dedup();
     let place = |v: usize| match v.checked_sub(k_var) {

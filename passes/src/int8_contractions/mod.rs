@@ -17,7 +17,7 @@ use crate::class::Class as Equality;
 use crate::options::Params;
 use crate::remark::Missed;
 use crate::rewrite::{Found, Rewrites, Rule};
-use crate::splice::{bare_var, from_data, own_vars};
+use crate::splice::from_data;
 use crate::steps::{Uses, kernel, parameter};
 use bytes::{Bytes, bytes, constant, is_of_row, moves_with, widened};
 use rewritten::Zero;
@@ -148,7 +148,7 @@ impl Factor {
         let mut stores = (0..made.stores.len()).filter(|s| made.stores[*s].memlet.container == result);
         let (Some(store), None) = (stores.next(), stores.next()) else { return None };
         // The container must be indexed by variables of the producer.
-        let places: Vec<Option<usize>> = made.stores[store].memlet.index.iter().map(bare_var).collect();
+        let places: Vec<Option<usize>> = made.stores[store].memlet.index.iter().map(Dim::as_variable).collect();
         let value = |(v, extent): (usize, &Dim)| match places.iter().position(|p| *p == Some(v)) {
             Some(axis) => Some(memlet.index[axis].clone()),
             // The stored value must not depend on a variable of the reduction.
@@ -163,7 +163,7 @@ impl Factor {
     /// a scale per row, stored by the producer.
     fn is_fixed(&self, program: &Program, n_outer: usize) -> bool {
         let Some(made) = kernel(&program.steps[self.maker]) else { return false };
-        let fixed = |v: &usize| self.vars.get(*v).is_some_and(|d| own_vars(d).iter().all(|w| *w < n_outer));
+        let fixed = |v: &usize| self.vars.get(*v).is_some_and(|d| d.variables().iter().all(|w| *w < n_outer));
         let is_fixed = |s| moves_with(made, s).is_some_and(|vars| vars.iter().all(fixed));
         let scale = self
             .bytes
@@ -284,12 +284,12 @@ fn right_of(
 /// over each other axis once.
 fn sums(k: &Kernel, param: &Container, index: &[Dim]) -> Option<Sums> {
     let n_outer = k.outer.len();
-    let column = |d: &Dim| own_vars(d).iter().any(|v| *v < n_outer);
+    let column = |d: &Dim| d.variables().iter().any(|v| *v < n_outer);
     let axis = index.iter().position(column)?;
     let mut open: Vec<usize> = (n_outer..k.n_vars()).collect();
     for (at, d) in index.iter().enumerate().filter(|(at, _)| *at != axis) {
         let dim = &param.dims[at];
-        match bare_var(d).and_then(|v| open.iter().position(|o| *o == v)) {
+        match d.as_variable().and_then(|v| open.iter().position(|o| *o == v)) {
             Some(found) if k.extents().nth(open[found]) == Some(dim) => drop(open.remove(found)),
             _ if dim.is_const(1) && d.is_const(0) => {}
             _ => return None,
@@ -301,7 +301,7 @@ fn sums(k: &Kernel, param: &Container, index: &[Dim]) -> Option<Sums> {
         _ if axis + 1 == index.len() => Transform::ColumnSums,
         _ => return None,
     };
-    let alone = own_vars(&index[axis]).iter().all(|v| *v < n_outer) && open.is_empty();
+    let alone = index[axis].variables().iter().all(|v| *v < n_outer) && open.is_empty();
     let container = transform.gives(param).filter(|_| alone)?;
     Some(Sums { transform, container, index: index[axis].clone() })
 }

@@ -3,7 +3,7 @@
 use super::bytes::constant;
 use super::{Factor, Right, Site, Sums, Written, made_of};
 use crate::draft::Draft;
-use crate::splice::{Splice, bare_var, own_vars, renumber_stores, tidy};
+use crate::splice::{Splice, renumber_stores, tidy};
 use crate::steps::kernel;
 use sardonyx_base::{DType, Dim};
 use sardonyx_dialects::flow::kernel::rename;
@@ -50,7 +50,7 @@ fn as_they_are(program: &Program, at: usize, left: &Factor, taken: ByteProducts)
     let (id, index) = left.read(program)?;
     let k = kernel(&program.steps[at])?;
     let Body::Load { memlet, .. } = &k.body[left.load].body else { return None };
-    let along = index.last().and_then(bare_var).is_some_and(|v| v >= k.outer.len());
+    let along = index.last().and_then(Dim::as_variable).is_some_and(|v| v >= k.outer.len());
     let made = program.producers()[id].is_some_and(|s| kernel(&program.steps[s]).is_some());
     let dtype = program.containers[id].dtype;
     (taken.left(dtype).0 == dtype && index == memlet.index && (along || made)).then_some(id)
@@ -260,7 +260,7 @@ fn row_sums(program: &mut Program, at: usize, site: &Site, bytes: Id, written: &
     let step = &program.steps[at];
     let old = kernel(step)?;
     let Body::Load { memlet, .. } = &old.body[site.left.load].body else { return None };
-    let moving: Vec<usize> = memlet.index.iter().flat_map(own_vars).collect();
+    let moving: Vec<usize> = memlet.index.iter().flat_map(Dim::variables).collect();
     let rows: Vec<usize> = (0..old.outer.len()).filter(|v| moving.contains(v)).collect();
     let place = |v: usize| match v.checked_sub(old.outer.len()) {
         Some(inner) => Some(Kernel::var(rows.len() + inner)),

@@ -18,6 +18,7 @@ use crate::remark::Missed;
 use crate::rewrite::Rewrites;
 use crate::steps::{kernel, parameter};
 pub(crate) use pace::Pricer;
+use sardonyx_base::dim::Symbol;
 use sardonyx_base::{Dim, Result};
 use sardonyx_dialects::flow::program::Id;
 use sardonyx_dialects::flow::{Body, Class, FlowOp, Kernel, Layout, Memlet, Program};
@@ -102,7 +103,7 @@ pub(crate) fn sort_outer(k: &mut Kernel) {
     let Some(store) = k.stores.first() else { return };
     let strides = k.writes[store.memlet.container].strides();
     let flat = store.memlet.index.iter().zip(strides).fold(Dim::constant(0), |sum, (i, s)| sum + i.clone() * s);
-    let stride = |v: &usize| flat.linear_in(&format!("%{v}")).map(|(stride, _)| stride);
+    let stride = |v: &usize| flat.linear_in(&Symbol::Variable(*v)).map(|(stride, _)| stride);
     // Variables that do not index the result go outermost; unknown strides count as larger than known ones.
     let key = |v: &usize| match stride(v) {
         Some(s) if s.is_const(0) => i64::MAX,
@@ -213,8 +214,9 @@ fn columns(k: &Kernel, constant: &dyn Fn(usize) -> bool) -> Option<(usize, Memle
         (false, true) => (right, left),
         (true, true) | (false, false) => return None,
     };
-    let moves =
-        |m: &Memlet, v: usize| m.index.iter().any(|d| d.linear_in(&format!("%{v}")).is_none_or(|c| !c.0.is_const(0)));
+    let moves = |m: &Memlet, v: usize| {
+        m.index.iter().any(|d| d.linear_in(&Symbol::Variable(v)).is_none_or(|c| !c.0.is_const(0)))
+    };
     let var = (0..k.outer.len()).find(|v| moves(&weights, *v) && !moves(&other, *v))?;
     Some((var, other))
 }
@@ -231,17 +233,13 @@ fn each_memlet(k: &Kernel, each: &mut dyn FnMut(bool, &Memlet)) {
 
 /// Returns the only dimension whose index depends on a variable, if the variable has coefficient 1 in this index.
 fn places(memlet: &Memlet, var: usize) -> Option<usize> {
-    let name = format!("%{var}");
-    let moved = |d: &Dim| d.symbols().iter().any(|s| **s == *name);
-    let mut found = (0..memlet.index.len()).filter(|axis| moved(&memlet.index[*axis]));
+    let mut found = (0..memlet.index.len()).filter(|axis| memlet.index[*axis].variables().contains(&var));
     let (axis, more) = (found.next()?, found.next());
     (more.is_none() && variable(&memlet.index[axis]) == Some(var)).then_some(axis)
 }
 
 /// Returns the only iteration variable in an index, if the variable has coefficient 1.
 fn variable(index: &Dim) -> Option<usize> {
-    let mut vars: Vec<usize> = index.symbols().iter().filter_map(|s| s.strip_prefix('%')?.parse().ok()).collect();
-    vars.dedup();
-    let [var] = vars[..] else { return None };
-    index.linear_in(&format!("%{var}"))?.0.is_const(1).then_some(var)
+    let [var] = index.variables()[..] else { return None };
+    index.linear_in(&Symbol::Variable(var))?.0.is_const(1).then_some(var)
 }

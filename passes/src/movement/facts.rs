@@ -2,6 +2,7 @@
 
 use super::image::Sure;
 use sardonyx_base::Dim;
+use sardonyx_base::dim::Symbol;
 use sardonyx_dialects::flow::kernel::{Body, Kernel, Level};
 use sardonyx_dialects::scalar::{Conversion, ScalarFn};
 use std::collections::BTreeSet;
@@ -16,7 +17,7 @@ pub struct Range {
 /// A kernel, the lower bounds of the symbols, and the variables on which its statements depend.
 pub struct Facts<'k> {
     pub kernel: &'k Kernel,
-    pub lo: &'k dyn Fn(&str) -> i64,
+    pub lo: &'k dyn Fn(&Symbol) -> i64,
     /// For each statement, the iteration variables on which its value depends.
     pub deps: Vec<BTreeSet<usize>>,
 }
@@ -24,20 +25,13 @@ pub struct Facts<'k> {
 /// Returns the iteration variables in an index expression, including the variables on which referenced statements
 /// depend, as `deps` gives them.
 pub fn own_vars(d: &Dim, deps: &[BTreeSet<usize>]) -> BTreeSet<usize> {
-    let mut vars = BTreeSet::new();
-    for symbol in d.symbols() {
-        let number = |mark| symbol.strip_prefix(mark).and_then(|n: &str| n.parse::<usize>().ok());
-        if let Some(v) = number('%') {
-            vars.insert(v);
-        } else if let Some(k) = number('$') {
-            vars.extend(deps.get(k).into_iter().flatten());
-        }
-    }
+    let mut vars = BTreeSet::from_iter(d.variables());
+    vars.extend(d.statements().into_iter().filter_map(|k| deps.get(k)).flatten());
     vars
 }
 
 impl<'k> Facts<'k> {
-    pub fn from_kernel(kernel: &'k Kernel, lo: &'k dyn Fn(&str) -> i64) -> Facts<'k> {
+    pub fn from_kernel(kernel: &'k Kernel, lo: &'k dyn Fn(&Symbol) -> i64) -> Facts<'k> {
         let mut deps: Vec<BTreeSet<usize>> = vec![];
         let levels = kernel.levels();
         for statement in &kernel.body {
@@ -118,8 +112,7 @@ impl<'k> Facts<'k> {
     }
 
     pub fn is_by_data(&self, k: usize) -> bool {
-        let index =
-            |d: &Dim| d.symbols().iter().filter_map(|s| s.strip_prefix('$')?.parse().ok()).any(|k| self.is_by_data(k));
+        let index = |d: &Dim| d.statements().into_iter().any(|k| self.is_by_data(k));
         match &self.kernel.body[k].body {
             Body::Load { .. } => true,
             Body::Const(_) => false,
@@ -144,12 +137,12 @@ impl<'k> Facts<'k> {
     /// Narrows ranges by `d >= 0`, where `d` is a variable plus a constant, or a constant minus a variable.
     fn at_least_zero(&self, d: &Dim, ranges: &mut [Range]) -> Sure {
         let vars = own_vars(d, &[]);
-        let data = d.symbols().iter().any(|s| s.starts_with('$'));
+        let data = !d.statements().is_empty();
         let [v] = vars.iter().copied().collect::<Vec<_>>()[..] else {
             let holds = !data && vars.is_empty() && self.ge(d, &Dim::constant(0));
             return if holds { Sure::Exact } else { Sure::AtMost };
         };
-        let Some((factor, rest)) = d.linear_in(&format!("%{v}")).filter(|_| !data) else { return Sure::AtMost };
+        let Some((factor, rest)) = d.linear_in(&Symbol::Variable(v)).filter(|_| !data) else { return Sure::AtMost };
         let Range { lo, n } = &ranges[v];
         let end = lo.clone() + n.clone();
         let (lo, end) = match factor.as_const() {

@@ -9,7 +9,7 @@
 
 use super::facts::{Facts, Range, own_vars};
 use sardonyx_base::Dim;
-use sardonyx_base::dim::{Atom, product};
+use sardonyx_base::dim::{Atom, Symbol, product};
 use sardonyx_dialects::flow::kernel::Kernel;
 use std::collections::BTreeSet;
 
@@ -148,8 +148,8 @@ impl Set {
 impl Reach {
     fn from_access(facts: &Facts, dims: &[Dim], access: &Access) -> Reach {
         // A variable with a single value is replaced by that value.
-        let fixed = |name: &str| {
-            let range = access.ranges.get(var(name)?)?;
+        let fixed = |symbol: &Symbol| {
+            let range = access.ranges.get(symbol.variable()?)?;
             range.n.is_const(1).then(|| range.lo.clone())
         };
         let index: Vec<Dim> = access.index.iter().map(|d| d.substitute(&fixed)).collect();
@@ -164,12 +164,13 @@ impl Reach {
             let extents: Vec<&Dim> = members.iter().map(|d| &dims[*d]).collect();
             let flat = members.iter().fold(Dim::constant(0), |flat, d| flat * dims[*d].clone() + index[*d].clone());
             let vars: BTreeSet<usize> = members.iter().flat_map(|d| moved[*d].iter().copied()).collect();
-            let is_line = |v: &usize| flat.linear_in(&format!("%{v}")).is_some_and(|(factor, _)| !factor.is_const(0));
+            let is_line =
+                |v: &usize| flat.linear_in(&Symbol::Variable(*v)).is_some_and(|(factor, _)| !factor.is_const(0));
             if vars.len() == 1 && vars.iter().all(is_line) {
                 open.retain(|v| !vars.contains(v));
             }
             let set = image(facts, &flat, &access.ranges).unwrap_or_else(|| {
-                let data = flat.symbols().iter().any(|s| s.starts_with('$'));
+                let data = !flat.statements().is_empty();
                 sure = sure.max(if data { Sure::ByData } else { Sure::AtMost });
                 let over: Vec<Range> = vars.iter().map(|v| access.ranges[*v].clone()).collect();
                 let points = product(over.iter().map(|r| &r.n));
@@ -204,10 +205,6 @@ impl Reach {
         let groups = self.pairs(other)?.map(common).collect::<Option<Vec<Group>>>()?;
         Some(Reach { groups, sure: self.sure.max(other.sure) })
     }
-}
-
-fn var(name: &str) -> Option<usize> {
-    name.strip_prefix('%')?.parse().ok()
 }
 
 /// Groups the dimensions that share variables; the dimensions within a group are in ascending order.
@@ -246,13 +243,12 @@ fn image(facts: &Facts, number: &Dim, ranges: &[Range]) -> Option<Set> {
         rest = without;
     }
     for v in own_vars(&rest, &[]) {
-        let (factor, without) = rest.linear_in(&format!("%{v}"))?;
+        let (factor, without) = rest.linear_in(&Symbol::Variable(v))?;
         let Range { lo, n } = ranges[v].clone();
         digits.push(Digit { factor, lo, n });
         rest = without;
     }
-    let is_own = |d: &Dim| d.symbols().iter().any(|s| s.starts_with(['%', '$']));
-    if is_own(&rest) || digits.iter().any(|d| is_own(&d.factor)) {
+    if rest.has_own() || digits.iter().any(|d| d.factor.has_own()) {
         return None;
     }
     match combined(facts, rest, digits)? {
@@ -274,8 +270,9 @@ fn division(d: &Dim) -> Option<Atom> {
 /// also contains a matching multiple of `a`, `a mod b`.
 fn divided(facts: &Facts, number: &Dim, atom: &Atom, ranges: &[Range]) -> Option<(Digit, Dim)> {
     let Atom::FloorDiv(a, b) = atom else { return None };
-    let quotient = "%quotient";
-    let (factor, rest) = number.replace(atom, &Dim::symbol(quotient)).linear_in(quotient)?;
+    // A variable that the kernel does not have stands for the quotient.
+    let quotient = Symbol::Variable(ranges.len());
+    let (factor, rest) = number.replace(atom, &quotient.clone().into()).linear_in(&quotient)?;
     let Set::Run { lo, n, step: 1 } = image(facts, a, ranges)? else { return None };
     let zero = Dim::constant(0);
     if own_vars(a, &[]).is_disjoint(&own_vars(&rest, &[])) {

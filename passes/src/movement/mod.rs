@@ -28,6 +28,7 @@ pub use work::{Kind, operator_flops};
 use facts::Facts;
 use image::{Access, reached};
 use sardonyx_base::Dim;
+use sardonyx_base::dim::Symbol;
 use sardonyx_dialects::flow::kernel::{Body, Kernel, Memlet};
 
 /// Algebraic words of one kernel.
@@ -41,7 +42,7 @@ pub struct Words {
 
 impl Words {
     /// Counts the algebraic words of a kernel; `lo` returns the lower bounds of symbols.
-    pub fn count(kernel: &Kernel, lo: &dyn Fn(&str) -> i64) -> Words {
+    pub fn count(kernel: &Kernel, lo: &dyn Fn(&Symbol) -> i64) -> Words {
         let facts = Facts::from_kernel(kernel, lo);
         let load = |body: &'_ Body| match body {
             Body::Load { memlet, guard } => Some((memlet.clone(), *guard)),

@@ -14,7 +14,7 @@
 
 use sardonyx_base::DType;
 use sardonyx_base::{Error, Result};
-use sardonyx_kernels::def::{KernelDef, Op, Size, VarSet, own};
+use sardonyx_kernels::def::{KernelDef, Op, Size, VarSet};
 use sardonyx_kernels::device_spec::{DeviceSpec, Per};
 use sardonyx_kernels::nest::Loop;
 use sardonyx_kernels::ptx::movement::SECTOR_BYTES;
@@ -136,5 +136,5 @@ fn touched(def: &KernelDef, passes: &[i64]) -> Vec<Touched> {
 }
 
 fn size(s: Size, params: &[i64]) -> i64 {
-    s.dim().eval(&|name| params.get(own(name, 'p')?).copied()).unwrap_or(0)
+    s.dim().eval_params(params).unwrap_or(0)
 }

@@ -458,7 +458,7 @@ impl Builder {
         for (result, ty) in types.iter().enumerate() {
             let mut binds = vec![];
             for (axis, dim) in ty.dims.iter().enumerate() {
-                if let Some(at) = open.iter().position(|s| dim.as_symbol() == Some(s.as_str())) {
+                if let Some(at) = open.iter().position(|s| dim.as_name() == Some(s.as_str())) {
                     binds.push((axis, open.remove(at).clone()));
                 }
             }

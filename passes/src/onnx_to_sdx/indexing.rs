@@ -5,6 +5,7 @@ use super::builder::Builder;
 use super::coordinates::{from_end, inside};
 use super::dynamic::{self, Bounds};
 use super::node::Node;
+use sardonyx_base::dim::Symbol;
 use sardonyx_base::{DType, Dim, Result};
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_dialects::sdx::{Op, TensorType, Value};
@@ -126,7 +127,7 @@ pub fn wrapped(b: &mut Builder, index: Value, extent: &Dim, valid: &mut Option<V
 /// One end of a slice, wrapped and clamped to lo..=hi as ONNX defines. The result is hi if that is below lo, as it is
 /// for a negative step on an empty axis.
 fn clamped(b: &Builder, node: &Node, end: &Dim, extent: &Dim, lo: Dim, hi: Dim) -> Result<Dim> {
-    let bound = |s: &str| b.graph.symbol_lo(s);
+    let bound = |s: &Symbol| b.graph.symbol_lo(s);
     // Exporters write "to the end" as a huge constant.
     if end.as_const().is_some_and(|c| c >= i32::MAX as i64) {
         return Ok(hi);
@@ -152,7 +153,7 @@ fn sign_is_known(b: &Builder, end: &Dim) -> bool {
     if end.as_const().is_some() {
         return true;
     }
-    let bound = |s: &str| b.graph.symbol_lo(s);
+    let bound = |s: &Symbol| b.graph.symbol_lo(s);
     end.lower_bound(&bound).is_some_and(|n| n >= 0) || (-end.clone()).lower_bound(&bound).is_some_and(|n| n > 0)
 }
 

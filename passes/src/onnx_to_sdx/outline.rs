@@ -50,8 +50,8 @@ impl Outlined {
 
     /// A dimension of the body in the caller's symbols, if they can express it.
     pub fn outside(&self, d: &Dim) -> Option<Dim> {
-        let known = d.symbols().iter().all(|s| self.frame.back.contains_key(&**s));
-        known.then(|| d.substitute(&|s| self.frame.back.get(s).cloned()))
+        let known = d.names().iter().all(|s| self.frame.back.contains_key(&**s));
+        known.then(|| d.substitute(&|s| self.frame.back.get(s.name()?).cloned()))
     }
 }
 
@@ -74,7 +74,7 @@ impl Frame {
             back: BTreeMap::new(),
             symbols: BTreeMap::new(),
         };
-        for name in types.flat_map(|ty| &ty.dims).filter_map(Dim::as_symbol) {
+        for name in types.flat_map(|ty| &ty.dims).filter_map(Dim::as_name) {
             let range = graph.symbols.get(name).map_or((0, None), |s| (s.lo, s.hi));
             let own = frame.declare(name, range);
             frame.back.insert(own.clone(), Dim::symbol(name));
@@ -91,8 +91,8 @@ impl Frame {
 
     /// A dimension in the body's own symbols, if they can express it.
     fn known(&self, d: &Dim) -> Option<Dim> {
-        let all = d.symbols().iter().all(|s| self.own.contains_key(&**s));
-        all.then(|| d.substitute(&|s| self.own.get(s).map(|own| Dim::symbol(own))))
+        let all = d.names().iter().all(|s| self.own.contains_key(&**s));
+        all.then(|| d.substitute(&|s| self.own.get(s.name()?).map(|own| Dim::symbol(own))))
     }
 
     fn dim(&mut self, d: &Dim) -> Dim {

@@ -30,7 +30,7 @@ fn divided(b: &mut Builder, x: Value, total: &Dim, known: &Dim) -> Result<Option
     if let Some(quotient) = total.exact_div(known) {
         return Ok(Some(quotient));
     }
-    let symbols: Vec<Dim> = known.symbols().iter().map(|s| Dim::symbol(s)).collect();
+    let symbols: Vec<Dim> = known.names().iter().map(|s| Dim::symbol(s)).collect();
     let (mut above, mut below) = (total.clone(), known.clone());
     for s in symbols {
         if let (Some(a), Some(c)) = (above.exact_div(&s), below.exact_div(&s)) {
@@ -107,7 +107,7 @@ fn unify_leading(b: &mut Builder, x: Value, dims: &mut [Dim]) -> Result<()> {
         if own == *d {
             continue;
         }
-        if own.as_symbol().is_none() || d.as_symbol().is_none() {
+        if own.as_name().is_none() || d.as_name().is_none() {
             break;
         }
         b.unify(&own, d)?;

@@ -1,7 +1,7 @@
 //! s0 == s1  =>  one symbol replaces the other everywhere; equations that cannot be solved are checked by the call
 
 use super::builder::Builder;
-use sardonyx_base::dim::Atom;
+use sardonyx_base::dim::{self, Atom};
 use sardonyx_base::{Dim, Error, Result};
 use sardonyx_dialects::sdx::{Check, Symbol, SymbolKind};
 
@@ -68,7 +68,7 @@ impl Builder {
     /// and is not a symbol is replaced by the rest of the equation.
     fn assume_term(&mut self, a: &Dim, b: &Dim) -> Result<bool> {
         let difference = reduced(a.clone() - b.clone());
-        let from_data = |d: &Dim| d.symbols().iter().any(|s| self.graph.symbols.get(&**s).is_some_and(is_from_data));
+        let from_data = |d: &Dim| d.names().iter().any(|s| self.graph.symbols.get(&**s).is_some_and(is_from_data));
         let solved = |(monomial, c): (&[Atom], i64)| {
             let ([Atom::FloorDiv(..) | Atom::Max(..) | Atom::Min(..)], 1 | -1) = (monomial, c) else { return None };
             let term = Dim::term(monomial, 1);
@@ -137,7 +137,7 @@ impl Builder {
     /// without a position comes last.
     fn rank_of(&self, symbol: &str) -> usize {
         let dims = self.graph.inputs().flat_map(|(_, _, ty)| &ty.dims);
-        dims.into_iter().position(|d| d.as_symbol() == Some(symbol)).unwrap_or(usize::MAX)
+        dims.into_iter().position(|d| d.as_name() == Some(symbol)).unwrap_or(usize::MAX)
     }
 
     /// d / n, if it is whole. A symbol that is not known to be a multiple of n is replaced by n times a new symbol, so
@@ -149,7 +149,7 @@ impl Builder {
         if let Some(part) = d.exact_div(&Dim::constant(n)) {
             return Ok(Some(part));
         }
-        let Some((name, whole)) = d.as_symbol().and_then(|s| self.graph.symbols.get_key_value(s)) else {
+        let Some((name, whole)) = d.as_name().and_then(|s| self.graph.symbols.get_key_value(s)) else {
             return Ok(None);
         };
         if whole.kind != SymbolKind::Input {
@@ -181,7 +181,7 @@ impl Builder {
         {
             return Err(self.error("E0201", format!("the dimension {symbol}, in {own}, must be {c}")).help(help));
         }
-        if let Some((name, other)) = by.as_symbol().and_then(|s| self.graph.symbols.get_key_value(s))
+        if let Some((name, other)) = by.as_name().and_then(|s| self.graph.symbols.get_key_value(s))
             && apart(other.lo, other.hi)
         {
             let other = said(other.lo, other.hi);
@@ -195,7 +195,7 @@ impl Builder {
     /// other side.
     fn assume_data(&mut self, symbol: &str, by: &Dim) {
         self.rewrite_dims(|d| {
-            if d.symbols().iter().any(|s| **s == *symbol) {
+            if d.names().contains(symbol) {
                 *d = d.substitute(&|s| (s == symbol).then(|| by.clone()));
             }
         });
@@ -228,7 +228,7 @@ impl Builder {
         }
         // b*t - t + s <= b*t becomes s <= t.
         let (a, b) = sides(&(a.clone() - b.clone()));
-        let is_range = a.as_symbol().is_some_and(|s| self.graph.symbols.contains_key(s)) && b.as_const().is_some();
+        let is_range = a.as_name().is_some_and(|s| self.graph.symbols.contains_key(s)) && b.as_const().is_some();
         self.narrow(&(b.clone() - a.clone()))?;
         if !is_range {
             self.add_check(a.maximum(&b), b);
@@ -238,9 +238,10 @@ impl Builder {
 
     /// Uses c*s + k >= 0 as a bound of the symbol s: from below if c is positive, else from above.
     fn narrow(&mut self, at_least_0: &Dim) -> Result<()> {
-        let names = at_least_0.symbols();
+        let names = at_least_0.names();
         let Some(name) = names.first().filter(|_| names.len() == 1) else { return Ok(()) };
-        let linear = at_least_0.linear_in(name).and_then(|(c, k)| c.as_const().zip(k.as_const()));
+        let linear =
+            at_least_0.linear_in(&dim::Symbol::Named(name.clone())).and_then(|(c, k)| c.as_const().zip(k.as_const()));
         let Some((c, k)) = linear.filter(|(c, k)| *c != 0 && *k != i64::MIN) else { return Ok(()) };
         let why = self.origin.clone();
         let Some(symbol) = self.graph.symbols.get_mut(&**name) else { return Ok(()) };
@@ -284,7 +285,7 @@ impl Builder {
         }
         let value = value.clone();
         self.rewrite_dims(|d| {
-            if !d.symbols().is_empty() {
+            if !d.names().is_empty() {
                 *d = d.replace(&atom, &value);
             }
         });
@@ -293,7 +294,7 @@ impl Builder {
 
     fn substitute(&mut self, symbol: &str, by: &Dim) {
         self.rewrite_dims(|d| {
-            if d.symbols().iter().any(|s| **s == *symbol) {
+            if d.names().contains(symbol) {
                 *d = d.substitute(&|s| (s == symbol).then(|| by.clone()));
             }
         });
@@ -312,7 +313,7 @@ impl Builder {
         let Some(gone) = self.graph.symbols.get_mut(symbol) else { return };
         let (lo, hi) = (gone.lo, gone.hi);
         gone.kind = SymbolKind::Derived { equals: by.clone(), why: self.origin.clone() };
-        if let Some(kept) = by.as_symbol().and_then(|s| self.graph.symbols.get_mut(s)) {
+        if let Some(kept) = by.as_name().and_then(|s| self.graph.symbols.get_mut(s)) {
             kept.lo = kept.lo.max(lo);
             kept.hi = [kept.hi, hi].into_iter().flatten().min();
         }
@@ -343,7 +344,7 @@ fn is_from_data(symbol: &Symbol) -> bool {
 fn factors(d: &Dim) -> Option<Vec<String>> {
     let mut rest = d.clone();
     let mut out = vec![];
-    for s in d.symbols() {
+    for s in d.names() {
         while let Some(quotient) = rest.exact_div(&Dim::symbol(&s)) {
             out.push(s.to_string());
             rest = quotient;
@@ -367,8 +368,8 @@ fn solve(a: &Dim, b: &Dim, is_data: &dyn Fn(&str) -> bool, rank: &dyn Fn(&str) -
     // A side that is just a symbol is replaced first, so that the names in the other side stay.
     let mut bare: Vec<(&str, &Dim)> = vec![];
     for (side, other) in [(a, b), (b, a)] {
-        if let Some(name) = side.as_symbol()
-            && !other.symbols().contains(name)
+        if let Some(name) = side.as_name()
+            && !other.names().contains(name)
         {
             bare.push((name, other));
         }
@@ -376,15 +377,15 @@ fn solve(a: &Dim, b: &Dim, is_data: &dyn Fn(&str) -> bool, rank: &dyn Fn(&str) -
     bare.sort_by_key(|(name, _)| (is_data(name), rank(name)));
     let solved = |(name, other): &(&str, &Dim)| (name.to_string(), (*other).clone());
     // A dimension of an input is not replaced by a value from data, because inputs are known first.
-    let from_data = |d: &Dim| d.symbols().iter().any(|s| is_data(s));
+    let from_data = |d: &Dim| d.names().iter().any(|s| is_data(s));
     if let Some(found) = bare.iter().rev().find(|(name, other)| is_data(name) || !from_data(other)) {
         return Some(solved(found));
     }
     let difference = reduced(a.clone() - b.clone());
-    let mut names: Vec<_> = difference.symbols().into_iter().collect();
+    let mut names: Vec<_> = difference.names().into_iter().collect();
     names.sort_by_key(|name| (is_data(name), rank(name)));
     let found = names.iter().rev().find_map(|name| {
-        let (coefficient, rest) = difference.linear_in(name)?;
+        let (coefficient, rest) = difference.linear_in(&dim::Symbol::Named(name.clone()))?;
         if !is_data(name) && from_data(&rest) {
             return None;
         }
@@ -406,7 +407,7 @@ fn reduced(difference: Dim) -> Dim {
     let gcd = out.terms().fold(0u64, |g, (_, c)| gcd(g, c.unsigned_abs()));
     let gcd = i64::try_from(gcd).ok().filter(|&g| g > 1);
     let factors: Vec<Dim> =
-        gcd.into_iter().map(Dim::constant).chain(out.symbols().iter().map(|s| Dim::symbol(s))).collect();
+        gcd.into_iter().map(Dim::constant).chain(out.names().iter().map(|s| Dim::symbol(s))).collect();
     for factor in factors {
         while let Some(quotient) = out.exact_div(&factor).filter(|q| !q.is_const(0) && q.as_const().is_none()) {
             out = quotient;

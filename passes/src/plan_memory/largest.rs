@@ -1,7 +1,8 @@
 //! max(a + c, b + c, d)  =>  the maximum of a few sums of sizes, without sums that never exceed another
 
 use super::not_negative::not_negative;
-use sardonyx_base::{Dim, dim::Atom};
+use sardonyx_base::Dim;
+use sardonyx_base::dim::{Atom, Symbol};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 
@@ -19,7 +20,7 @@ pub struct Probes<'a> {
     /// Symbol values of further calls, for which one size may be smaller than another although it is larger in typical
     /// calls.
     pub others: &'a [BTreeMap<String, i64>],
-    pub lo: &'a dyn Fn(&str) -> i64,
+    pub lo: &'a dyn Fn(&Symbol) -> i64,
     /// Differences of sizes, each with whether it is provably not negative.
     pub known: RefCell<HashMap<Dim, bool>>,
 }
@@ -40,7 +41,7 @@ pub struct Largest(Vec<Size>);
 impl Probes<'_> {
     /// Evaluates a size; overflow counts as a very large number.
     pub fn size(&self, dim: Dim) -> Size {
-        let value = |values: &BTreeMap<String, i64>| dim.eval(&|s| values.get(s).copied()).unwrap_or(i64::MAX);
+        let value = |values: &BTreeMap<String, i64>| dim.eval_named(&|s| values.get(s).copied()).unwrap_or(i64::MAX);
         let at = self.calls.iter().chain(self.others).map(value).collect();
         Size { dim, at }
     }

@@ -16,6 +16,7 @@ use crate::rewrite::Rewrites;
 use crate::usual::{self, CALLS, Sizes, Usual};
 use largest::{Largest, Probes, Room};
 use order::{Cost, Problem};
+use sardonyx_base::dim::Symbol;
 use sardonyx_base::{Dim, Result};
 use sardonyx_dialects::mlir::Module;
 use sardonyx_dialects::plan::{Buffer, Entry, Plan};
@@ -65,7 +66,7 @@ struct Arena {
 
 fn arena(entry: &Entry) -> Arena {
     let stages = stages(entry);
-    let stage = |d: &Dim| d.symbols().iter().filter_map(|s| stages.get(&**s)).max().copied().unwrap_or(0);
+    let stage = |d: &Dim| d.names().iter().filter_map(|s| stages.get(&**s)).max().copied().unwrap_or(0);
     let (mut buffers, mut bytes, mut lives) = (vec![], vec![], vec![]);
     for (b, life) in lifetimes(entry).into_iter().enumerate() {
         if let (Buffer::Arena { bytes: own, .. }, Some(life)) = (&entry.buffers[b], life) {
@@ -77,7 +78,7 @@ fn arena(entry: &Entry) -> Arena {
     let (mut numbers, mut calls): (Vec<Vec<u64>>, Vec<Sizes>) = (vec![], vec![]);
     for call in CALLS {
         let values = values(entry, call);
-        let value = |d: &Dim| d.eval(&|s| values.get(s).copied()).ok().and_then(|v| u64::try_from(v).ok());
+        let value = |d: &Dim| d.eval_named(&|s| values.get(s).copied()).ok().and_then(|v| u64::try_from(v).ok());
         // A size that cannot be evaluated, for instance because it overflows, counts as 0 when the order is chosen.
         let whole = |bytes: u64| bytes.checked_next_multiple_of(ALIGNMENT as u64);
         let own = bytes.iter().map(|d| value(d).and_then(whole).unwrap_or(0)).collect();
@@ -159,7 +160,7 @@ fn place(entry: &mut Entry) {
     let arena = arena(entry);
     let order = arena.problem.solve();
     let others = corners(entry);
-    let lo = |s: &str| entry.symbol_lo(s);
+    let lo = |s: &Symbol| entry.symbol_lo(s);
     let probes = Probes { calls: &arena.calls, others: &others, lo: &lo, known: RefCell::default() };
     let mut best: Option<(Cost, Places)> = None;
     for n_max in ALTERNATIVES {
@@ -202,7 +203,7 @@ impl Arena {
     }
 
     fn cost(&self, places: &Places) -> Cost {
-        let value = |values: &Sizes| places.arena.eval(&|s| values.get(s).copied()).ok();
+        let value = |values: &Sizes| places.arena.eval_named(&|s| values.get(s).copied()).ok();
         let peak = |values| value(values).and_then(|v| u64::try_from(v).ok()).unwrap_or(u64::MAX);
         let peaks: Vec<u64> = self.calls.iter().map(peak).collect();
         self.problem.cost(&peaks, &self.problem.bounds())

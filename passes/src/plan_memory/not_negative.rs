@@ -1,6 +1,7 @@
 //! 4*h*w >= ((h + 1) floordiv 2)*((w + 1) floordiv 2)  =>  true: proofs for all values of the symbols
 
-use sardonyx_base::{Dim, dim::Atom};
+use sardonyx_base::Dim;
+use sardonyx_base::dim::{Atom, Symbol};
 use std::collections::BTreeSet;
 
 /// Maximum number of symbols whose value 0 a proof considers as a separate case; each such symbol doubles the number of
@@ -9,22 +10,21 @@ const SPLIT_MAX: usize = 3;
 
 /// Tries to prove `d >= 0` for all symbol values at or above their lower bounds. Divisions are replaced by bounds, and
 /// the value 0 of a symbol is treated as a separate case.
-pub fn not_negative(d: &Dim, lo: &dyn Fn(&str) -> i64) -> bool {
+pub fn not_negative(d: &Dim, lo: &dyn Fn(&Symbol) -> i64) -> bool {
     if d.lower_bound(lo).is_some_and(|bound| bound >= 0) {
         return true;
     }
     let zero: Vec<_> = d.symbols().into_iter().filter(|s| lo(s) == 0).take(SPLIT_MAX).collect();
     (0..1u32 << zero.len()).all(|case| {
-        let is_zero = |s: &str| zero.iter().position(|z| **z == *s).is_some_and(|at| case & (1 << at) != 0);
-        let split = |s: &str| zero.iter().any(|z| **z == *s);
+        let is_zero = |s: &Symbol| zero.iter().position(|z| z == s).is_some_and(|at| case & (1 << at) != 0);
         let here = d.substitute(&|s| is_zero(s).then(|| Dim::constant(0)));
-        by_bounds(here, &|s| if split(s) { lo(s).max(1) } else { lo(s) })
+        by_bounds(here, &|s| if zero.contains(s) { lo(s).max(1) } else { lo(s) })
     })
 }
 
 /// Replaces divisions by lower bounds in positive terms and by upper bounds in negative terms, the outermost division
 /// first, until the positive terms cover the negative ones.
-fn by_bounds(mut d: Dim, lo: &dyn Fn(&str) -> i64) -> bool {
+fn by_bounds(mut d: Dim, lo: &dyn Fn(&Symbol) -> i64) -> bool {
     const ROUNDS_MAX: usize = 24;
     for _ in 0..ROUNDS_MAX {
         if d.is_overflow() {
@@ -42,7 +42,7 @@ fn by_bounds(mut d: Dim, lo: &dyn Fn(&str) -> i64) -> bool {
 }
 
 /// Whether positive terms cover every negative term: `8*a*b` covers `2*a` and `6*b` if a and b are at least 1.
-fn is_covered(d: &Dim, lo: &dyn Fn(&str) -> i64) -> bool {
+fn is_covered(d: &Dim, lo: &dyn Fn(&Symbol) -> i64) -> bool {
     let mut added: Vec<(&[Atom], i64)> = d.terms().filter(|(_, c)| *c > 0).collect();
     // Positive terms with the most factors are used last, because they can cover every term that their divisors can
     // cover.
@@ -74,7 +74,7 @@ fn quotient(a: &[Atom], b: &[Atom]) -> Option<Vec<Atom>> {
 }
 
 /// Returns a lower bound of a product, or `None` if a factor may be negative.
-fn product_bound(monomial: &[Atom], lo: &dyn Fn(&str) -> i64) -> Option<i64> {
+fn product_bound(monomial: &[Atom], lo: &dyn Fn(&Symbol) -> i64) -> Option<i64> {
     let bound = |atom: &Atom| match atom {
         Atom::Symbol(s) => Some(lo(s)),
         Atom::FloorDiv(x, by) => Some(sum_bound(x, lo)?.div_euclid(by.as_const()?)),
@@ -84,7 +84,7 @@ fn product_bound(monomial: &[Atom], lo: &dyn Fn(&str) -> i64) -> Option<i64> {
     monomial.iter().try_fold(1i64, |product, atom| bound(atom).filter(|b| *b >= 0)?.checked_mul(product))
 }
 
-fn sum_bound(d: &Dim, lo: &dyn Fn(&str) -> i64) -> Option<i64> {
+fn sum_bound(d: &Dim, lo: &dyn Fn(&Symbol) -> i64) -> Option<i64> {
     let term = |(m, c): (&[Atom], i64)| match m.is_empty() {
         true => Some(c),
         false => product_bound(m, lo)?.checked_mul(c).filter(|_| c > 0),
@@ -93,7 +93,7 @@ fn sum_bound(d: &Dim, lo: &dyn Fn(&str) -> i64) -> Option<i64> {
 }
 
 /// Returns a lower bound of a positive multiple of `d`, in which the most deeply nested division is eliminated.
-fn coarser(d: &Dim, lo: &dyn Fn(&str) -> i64) -> Option<Dim> {
+fn coarser(d: &Dim, lo: &dyn Fn(&Symbol) -> i64) -> Option<Dim> {
     let atoms: BTreeSet<&Atom> = d.terms().flat_map(|(m, _)| m).collect();
     let divisions = atoms.into_iter().filter(|a| matches!(a, Atom::FloorDiv(..)));
     let atom = divisions.max_by(|a, b| depth(a).cmp(&depth(b)).then(b.cmp(a)))?;

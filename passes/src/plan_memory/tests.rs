@@ -5,6 +5,7 @@ use super::not_negative::not_negative;
 use super::order::{Cost, Problem, Proof};
 use super::*;
 use crate::random::Random;
+use sardonyx_base::dim;
 use sardonyx_dialects::plan::{Action, Copy, Step};
 use sardonyx_dialects::sdx::Symbol;
 
@@ -130,7 +131,7 @@ fn random_entry(r: &mut Random) -> Entry {
 
 /// Returns the size of the arena, and the start and end of each buffer in it.
 fn places(entry: &Entry, values: &Sizes) -> (i64, Vec<(i64, i64)>) {
-    let value = |d: &Dim| d.eval(&|s| values.get(s).copied()).unwrap();
+    let value = |d: &Dim| d.eval_named(&|s| values.get(s).copied()).unwrap();
     let place = |b: &Buffer| match b {
         Buffer::Arena { bytes, offset: Some(at) } => (value(at), value(at) + value(bytes)),
         _ => (0, 0),
@@ -171,9 +172,9 @@ fn nothing_overlaps_at_any_size_and_usual_calls_need_what_lives_at_one_time() {
 
 #[test]
 fn sizes_are_compared_by_proof() {
-    let one = |_: &str| 1;
-    let zero = |_: &str| 0;
-    let proved = |a: &str, b: &str, lo: &dyn Fn(&str) -> i64| {
+    let one = |_: &dim::Symbol| 1;
+    let zero = |_: &dim::Symbol| 0;
+    let proved = |a: &str, b: &str, lo: &dyn Fn(&dim::Symbol) -> i64| {
         not_negative(&(Dim::parse(a).unwrap() - Dim::parse(b).unwrap()), lo)
     };
     let halves = "((h + 1) floordiv 2)*((w + 1) floordiv 2)";
@@ -195,7 +196,7 @@ fn sizes_are_compared_by_proof() {
 #[test]
 fn joins_are_made_where_there_is_room() {
     let calls = [Sizes::from([("a".into(), 10), ("b".into(), 20), ("c".into(), 1)])];
-    let lo = |_: &str| 0;
+    let lo = |_: &dim::Symbol| 0;
     let probes = Probes { calls: &calls, others: &[], lo: &lo, known: RefCell::default() };
     let sizes = ["5*a + b", "3*b", "30*c", "2*a"].map(|t| probes.size(Dim::parse(t).unwrap()));
     let text = |n_max, at| Largest::select(&sizes, &probes, &Room { n_max, at: &[at] }).to_dim().to_string();

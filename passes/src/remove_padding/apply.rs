@@ -5,7 +5,7 @@
 
 use super::proof::{Fact, Proof, Role, Rows, rows_of};
 use crate::draft::Draft;
-use crate::splice::{bare_var, tidy};
+use crate::splice::tidy;
 use crate::steps::{drop_dead, kernel};
 use sardonyx_base::{DType, Dim, HostOp};
 use sardonyx_dialects::flow::kernel::rename;
@@ -279,7 +279,7 @@ impl<'a> Packing<'a> {
             };
             let id = step.args[memlet.container];
             let at = match self.proof.facts[id].filter(|f| f.packed) {
-                Some(Fact { axes, .. }) => Some((self.packed(id, axes), axes, bare_var(&memlet.index[axes.1])?)),
+                Some(Fact { axes, .. }) => Some((self.packed(id, axes), axes, memlet.index[axes.1].as_variable()?)),
                 None if packs => {
                     let rows = rows_of(memlet, k, &self.proof.batch, &self.proof.positions, rows.batch);
                     rows.map(|(b, s, at)| (self.pack(id, (b, s), &step.origins), (b, s), at))
@@ -359,7 +359,7 @@ impl<'a> Packing<'a> {
                         }
                     }
                 }
-                Body::Index(dim) => match bare_var(dim).and_then(values) {
+                Body::Index(dim) => match dim.as_variable().and_then(values) {
                     Some(value) => value,
                     None => d.push(Body::Index(index(dim, &map)), statement.dtype),
                 },

@@ -1,7 +1,6 @@
 //! The value of each statement of a kernel at a masked position: a number, a hidden score, or an unusable value
 
 use super::proof::Fact;
-use crate::splice::bare_var;
 use sardonyx_base::DType;
 use sardonyx_dialects::flow::{Body, Kernel, Memlet};
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
@@ -96,15 +95,12 @@ pub fn statements(
 }
 
 fn load(fact: &dyn Fn(&Memlet) -> Option<Fact>, memlet: &Memlet, place: Place, known: &[Known]) -> Known {
-    let by_data = |d: &sardonyx_base::Dim| {
-        let values = d.symbols().into_iter().filter_map(|s| s.strip_prefix('$')?.parse::<usize>().ok());
-        values.into_iter().any(|k| known[k] == Left)
-    };
+    let by_data = |d: &sardonyx_base::Dim| d.statements().into_iter().any(|k| known[k] == Left);
     if memlet.index.iter().any(by_data) {
         return Left;
     }
     let Some(fact) = fact(memlet) else { return Kept };
-    let at = (bare_var(&memlet.index[fact.axes.0]), bare_var(&memlet.index[fact.axes.1]));
+    let at = (memlet.index[fact.axes.0].as_variable(), memlet.index[fact.axes.1].as_variable());
     match (at == (Some(place.0), Some(place.1)), fact.at_masked) {
         (true, Some(v)) => Number(v),
         (true, None) if fact.packed => Left,

@@ -7,7 +7,7 @@
 //! not depend on the difference.
 
 use super::known::{self, Known, Reduced};
-use crate::splice::{bare_var, from_data, own_vars};
+use crate::splice::from_data;
 use crate::steps::{Uses, kernel};
 use sardonyx_base::Dim;
 use sardonyx_dialects::flow::program::Id;
@@ -248,14 +248,14 @@ impl Proof {
                 // An index that a statement computes from batch or position must be a bare variable, so that it can be
                 // looked up in the table of rows.
                 Body::Index(d)
-                    if bare_var(d).is_none() && own_vars(d).iter().any(|v| [batch, position].contains(v)) =>
+                    if d.as_variable().is_none() && d.variables().iter().any(|v| [batch, position].contains(v)) =>
                 {
                     return None;
                 }
                 _ => continue,
             };
             let fact = self.facts[step.args[memlet.container]];
-            let at = |axis: usize| bare_var(&memlet.index[axis]);
+            let at = |axis: usize| memlet.index[axis].as_variable();
             if let Some(fact) = fact.filter(|f| f.packed) {
                 if at(fact.axes.0) != Some(batch) || elsewhere(memlet, fact.axes, &[batch, position]) {
                     return None;
@@ -278,7 +278,7 @@ impl Proof {
         }
         if let Some(key) = key {
             let index = |s: &sardonyx_dialects::flow::Statement| match &s.body {
-                Body::Index(d) => bare_var(d).is_none() && own_vars(d).contains(&key),
+                Body::Index(d) => d.as_variable().is_none() && d.variables().contains(&key),
                 _ => false,
             };
             let by_key = |m: &Memlet| {
@@ -312,7 +312,7 @@ impl Proof {
             let Body::Load { memlet, .. } = &statement.body else { continue };
             let Some(fact) = self.facts[step.args[memlet.container]].filter(|f| f.packed) else { continue };
             let (b, s) = (&memlet.index[fact.axes.0], &memlet.index[fact.axes.1]);
-            match (bare_var(b), bare_var(s), number(k, s)) {
+            match (b.as_variable(), s.as_variable(), number(k, s)) {
                 (_, _, Some(position)) => drop(kept.insert(position)),
                 (Some(b), Some(s), None) => drop(places.insert((b, s))),
                 (_, _, None) => return Err(READS),
@@ -346,7 +346,7 @@ fn stored_at(k: &Kernel, batch: usize, position: usize) -> Option<Vec<(usize, us
 fn axes_stored_at(k: &Kernel, w: usize, batch: usize, position: usize) -> Option<(usize, usize)> {
     let mut found = None;
     for store in k.stores.iter().filter(|s| s.memlet.container == w) {
-        let axis = |v: usize| store.memlet.index.iter().position(|d| bare_var(d) == Some(v));
+        let axis = |v: usize| store.memlet.index.iter().position(|d| d.as_variable() == Some(v));
         let axes = (axis(batch)?, axis(position)?);
         let other = elsewhere(&store.memlet, axes, &[batch, position]);
         if other || found.is_some_and(|f| f != axes) || store.memlet.index.iter().any(from_data) {
@@ -359,14 +359,13 @@ fn axes_stored_at(k: &Kernel, w: usize, batch: usize, position: usize) -> Option
 
 /// Returns the value of an index that is constant.
 fn number(k: &Kernel, index: &Dim) -> Option<i64> {
-    let one = bare_var(index).and_then(|v| k.extents().nth(v)).is_some_and(|extent| extent.is_const(1));
+    let one = index.as_variable().and_then(|v| k.extents().nth(v)).is_some_and(|extent| extent.is_const(1));
     if one { Some(0) } else { index.as_const().or_else(|| constant(k, index)) }
 }
 
 /// Returns the value of an index that refers to a constant statement, such as `$0`.
 fn constant(k: &Kernel, index: &Dim) -> Option<i64> {
-    let text = index.to_string();
-    match k.body.get(text.strip_prefix('$')?.parse::<usize>().ok()?)?.body {
+    match k.body.get(index.as_symbol()?.statement()?)?.body {
         Body::Const(v) if v >= 0.0 && v.fract() == 0.0 => Some(v as i64),
         _ => None,
     }
@@ -375,21 +374,21 @@ fn constant(k: &Kernel, index: &Dim) -> Option<i64> {
 /// Whether dimensions other than `axes` depend on the variables.
 fn elsewhere(memlet: &Memlet, axes: (usize, usize), vars: &[usize]) -> bool {
     let others = (0..memlet.index.len()).filter(|a| ![axes.0, axes.1].contains(a));
-    others.into_iter().any(|a| own_vars(&memlet.index[a]).iter().any(|v| vars.contains(v)))
+    others.into_iter().any(|a| memlet.index[a].variables().iter().any(|v| vars.contains(v)))
 }
 
 fn own_vars_of(memlet: &Memlet) -> Vec<usize> {
-    memlet.index.iter().flat_map(own_vars).collect()
+    memlet.index.iter().flat_map(Dim::variables).collect()
 }
 
 /// Returns the batch dimension of an operand, which variable `var` indexes, its position dimension, which a single
 /// other variable indexes, and that other variable.
 pub fn rows_of(memlet: &Memlet, k: &Kernel, batch: &Dim, positions: &Dim, var: usize) -> Option<(usize, usize, usize)> {
     let dims = &k.reads[memlet.container].dims;
-    let b = memlet.index.iter().position(|d| bare_var(d) == Some(var))?;
-    let position = |s: &usize| *s != b && dims[*s] == *positions && bare_var(&memlet.index[*s]).is_some();
+    let b = memlet.index.iter().position(|d| d.as_variable() == Some(var))?;
+    let position = |s: &usize| *s != b && dims[*s] == *positions && memlet.index[*s].as_variable().is_some();
     let mut found = (0..dims.len()).filter(position);
     let (s, None) = (found.next()?, found.next()) else { return None };
-    let at = bare_var(&memlet.index[s])?;
+    let at = memlet.index[s].as_variable()?;
     (dims[b] == *batch && !elsewhere(memlet, (b, s), &[var, at])).then_some((b, s, at))
 }

@@ -86,11 +86,11 @@ pub fn taken_names(module: Operation) -> Result<BTreeSet<String>> {
         let declared = ir::read_symbols(function.attr("sdx.symbols"))?;
         taken.extend(declared.into_iter().filter(|(_, s)| !is_of_memory(s)).map(|(n, _)| n));
         let checks = ir::read_checks(function.attr("sdx.checks"))?;
-        let mentioned = checks.iter().flat_map(|c| c.left.symbols().into_iter().chain(c.right.symbols()));
+        let mentioned = checks.iter().flat_map(|c| c.left.names().into_iter().chain(c.right.names()));
         taken.extend(mentioned.map(|s| s.to_string()));
         let arguments = function.block(0).map_or(vec![], |b| b.arguments());
         let shapes = arguments.iter().filter_map(|v| v.ty().as_shaped());
-        taken.extend(shapes.flat_map(|(dims, _)| dims).flat_map(|d| d.symbols()).map(|s| s.to_string()));
+        taken.extend(shapes.flat_map(|(dims, _)| dims).flat_map(|d| d.names()).map(|s| s.to_string()));
     }
     Ok(taken)
 }

@@ -81,7 +81,7 @@ fn sites(graph: &Graph) -> Vec<Site> {
     let fixed = fixed_values(graph);
     let dims: Vec<&[Dim]> = graph.inputs().map(|(_, _, ty)| ty.dims.as_slice()).collect();
     let sizes = usual::usual(&graph.symbols, dims, USUAL);
-    let size = |d: &Dim| d.eval(&|name| sizes.get(name).copied()).unwrap_or(0);
+    let size = |d: &Dim| d.eval_named(&|name| sizes.get(name).copied()).unwrap_or(0);
     let site = |(v, node): (Value, &Node)| {
         let op = collective(node)?;
         let [contraction] = node.args[..] else { return None };

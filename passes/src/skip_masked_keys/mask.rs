@@ -2,7 +2,6 @@
 //! score, and its results
 
 use super::lists::Bias;
-use crate::splice::own_vars;
 use sardonyx_base::{DType, Dim, Tensor};
 use sardonyx_dialects::flow::kernel::rename;
 use sardonyx_dialects::flow::program::Id;
@@ -155,8 +154,8 @@ fn vars_of(k: &Kernel) -> Vec<BTreeSet<usize>> {
     for statement in &k.body {
         let mut vars: BTreeSet<usize> = statement.body.operands().iter().flat_map(|at| all[*at].clone()).collect();
         match &statement.body {
-            Body::Load { memlet, .. } => vars.extend(memlet.index.iter().flat_map(own_vars)),
-            Body::Index(d) => vars.extend(own_vars(d)),
+            Body::Load { memlet, .. } => vars.extend(memlet.index.iter().flat_map(Dim::variables)),
+            Body::Index(d) => vars.extend(d.variables()),
             Body::Const(_) | Body::Apply { .. } | Body::Convert(..) | Body::Reduce { .. } => {}
         }
         all.push(vars);

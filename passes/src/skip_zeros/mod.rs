@@ -17,8 +17,9 @@ use crate::layout::Pricer;
 use crate::options::Sparsity;
 use crate::remark::Missed;
 use crate::rewrite::{Rewrites, Rule};
-use crate::splice::{bare_var, own_vars, tidy};
+use crate::splice::tidy;
 use crate::steps::kernel;
+use sardonyx_base::dim::Symbol;
 use sardonyx_base::{DType, Dim, Encoding, Result};
 use sardonyx_dialects::flow::kernel::rename;
 use sardonyx_dialects::flow::prepared;
@@ -184,14 +185,14 @@ impl Site {
         let container = &k.reads[w.container];
         let strides = container.strides();
         let flat = w.index.iter().zip(&strides).fold(Dim::constant(0), |sum, (i, s)| sum + i.clone() * s.clone());
-        let vars = own_vars(&flat);
+        let vars = flat.variables();
         let n = *vars.iter().find(|v| **v != summed)?;
-        let (column_stride, rest) = flat.linear_in(&format!("%{summed}"))?;
-        let (row_stride, rest) = rest.linear_in(&format!("%{n}"))?;
+        let (column_stride, rest) = flat.linear_in(&Symbol::Variable(summed))?;
+        let (row_stride, rest) = rest.linear_in(&Symbol::Variable(n))?;
         let sizes = [k.outer[n].as_const()?, k.inner[0].as_const()?];
         let strides = [row_stride.as_const()?, column_stride.as_const()?];
         let moved = |memlet: &Memlet, v: usize| -> Vec<usize> {
-            (0..memlet.index.len()).filter(|d| own_vars(&memlet.index[*d]).contains(&v)).collect()
+            (0..memlet.index.len()).filter(|d| memlet.index[*d].variables().contains(&v)).collect()
         };
         let &[axis] = &moved(x, summed)[..] else { return None };
         let dtypes = (k.body[sum].dtype, container.dtype, k.reads[x.container].dtype);
@@ -200,10 +201,10 @@ impl Site {
             && container.is_plain()
             && rest.is_const(0)
             && vars.iter().all(|v| [n, summed].contains(v))
-            && bare_var(&x.index[axis]) == Some(summed)
+            && x.index[axis].as_variable() == Some(summed)
             && k.reads[x.container].dims[axis].as_const() == Some(sizes[1])
             && moved(x, n).is_empty()
-            && x.index.iter().all(|d| d.symbols().iter().all(|s| !s.starts_with('$')));
+            && x.index.iter().all(|d| d.statements().is_empty());
         if !fits || params_are_few(sizes) {
             return None;
         }
@@ -348,7 +349,7 @@ impl Site {
 fn layout(k: &Kernel, x: &Memlet, (n, axis): (usize, usize)) -> Option<Option<Layout>> {
     let container = &k.reads[x.container];
     let bare = |v: usize| v < k.outer.len() && v != n && !k.outer[v].is_const(1);
-    let lanes = |d: usize| bare_var(&x.index[d]).is_some_and(bare);
+    let lanes = |d: usize| x.index[d].as_variable().is_some_and(bare);
     let strides = container.strides();
     if (0..strides.len()).any(|d| strides[d].is_const(1) && lanes(d)) {
         return Some(None);

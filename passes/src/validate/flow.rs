@@ -160,7 +160,7 @@ fn counted(program: &Program) -> BTreeSet<String> {
 fn reads_counted(program: &Program) -> bool {
     let counted = counted(program);
     let mut dims = program.inputs.iter().flat_map(|(_, id)| &program.containers[*id].dims);
-    dims.any(|d| d.symbols().iter().any(|s| counted.contains(&**s)))
+    dims.any(|d| d.names().iter().any(|s| counted.contains(&**s)))
 }
 
 fn all_symbols(program: &Program) -> BTreeMap<String, Symbol> {
@@ -243,7 +243,7 @@ fn run(left: &Program, right: &Program, whole: &Program, class: Class, seed: u64
 fn work(p: &Program, sizes: &Sizes) -> i64 {
     let value = |name: &str| sizes.get(name).copied();
     let count = |dims: Vec<&Dim>| {
-        let all = dims.iter().try_fold(1i64, |n, d| d.eval(&value).ok().map(|d| n.saturating_mul(d.max(0))));
+        let all = dims.iter().try_fold(1i64, |n, d| d.eval_named(&value).ok().map(|d| n.saturating_mul(d.max(0))));
         all.unwrap_or(i64::MAX)
     };
     let of_step = |s: &Step| match &s.op {
@@ -265,7 +265,7 @@ struct Operands {
 fn operands(sides: [&Program; 2], whole: &Program, sizes: &Sizes, how: &Draw, r: &mut Random) -> Option<Operands> {
     let value = |name: &str| sizes.get(name).copied();
     let mut draw = |c: &Container| {
-        let dims = c.dims.iter().map(|d| d.eval(&value).ok().and_then(|d| usize::try_from(d).ok()));
+        let dims = c.dims.iter().map(|d| d.eval_named(&value).ok().and_then(|d| usize::try_from(d).ok()));
         tensor(c.dtype, &dims.collect::<Option<Vec<_>>>()?, (f64::NEG_INFINITY, f64::INFINITY), how, r)
     };
     let mut out = Operands { inputs: BTreeMap::new(), params: BTreeMap::new() };

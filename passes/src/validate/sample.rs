@@ -11,7 +11,7 @@ pub fn symbols<'d>(
     dims: impl Iterator<Item = &'d Dim>,
 ) -> BTreeMap<String, Symbol> {
     let mut out = declared.clone();
-    for name in dims.flat_map(|d| d.symbols()).map(|s| s.to_string()) {
+    for name in dims.flat_map(|d| d.names()).map(|s| s.to_string()) {
         out.entry(name).or_insert(Symbol { kind: SymbolKind::Input, lo: 0, hi: None });
     }
     out
@@ -52,13 +52,13 @@ const TRIES: u64 = 400;
 pub fn sizes(symbols: &BTreeMap<String, Symbol>, checks: &[Check], how: &Draw, r: &mut Random) -> Option<Sizes> {
     let fits = |drawn: &Sizes| {
         let value = |name: &str| drawn.get(name).copied();
-        let holds = |c: &Check| match (c.left.eval(&value), c.right.eval(&value)) {
+        let holds = |c: &Check| match (c.left.eval_named(&value), c.right.eval_named(&value)) {
             (Ok(left), Ok(right)) => left == right,
             (Err(_), _) | (_, Err(_)) => false,
         };
         let in_range = |s: &Symbol| match &s.kind {
             SymbolKind::Derived { equals, .. } => {
-                equals.eval(&value).is_ok_and(|v| v >= s.lo && s.hi.is_none_or(|hi| v <= hi))
+                equals.eval_named(&value).is_ok_and(|v| v >= s.lo && s.hi.is_none_or(|hi| v <= hi))
             }
             SymbolKind::Rank { .. } => true,
             SymbolKind::Input | SymbolKind::Data | SymbolKind::Capacity | SymbolKind::Kept => true,

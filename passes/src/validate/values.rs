@@ -162,7 +162,7 @@ fn work(g: &Graph, sizes: &Sizes) -> i64 {
     let of = |node: &Node| {
         let value = |name: &str| sizes.get(name).copied();
         let count = |dims: &[Dim]| {
-            let all = dims.iter().try_fold(1i64, |n, d| d.eval(&value).ok().map(|d| n.saturating_mul(d.max(0))));
+            let all = dims.iter().try_fold(1i64, |n, d| d.eval_named(&value).ok().map(|d| n.saturating_mul(d.max(0))));
             all.unwrap_or(i64::MAX)
         };
         if let Op::Contract(spec) = &node.op {
@@ -186,7 +186,7 @@ fn operands(
 ) -> Option<Vec<(String, Tensor)>> {
     let value = |name: &str| sizes.get(name).copied();
     let draw = |(_, name, ty): (Value, &str, &TensorType)| {
-        let dims = ty.dims.iter().map(|d| d.eval(&value).ok().and_then(|d| usize::try_from(d).ok()));
+        let dims = ty.dims.iter().map(|d| d.eval_named(&value).ok().and_then(|d| usize::try_from(d).ok()));
         let known = free.iter().find(|(n, _)| n == name).map(|(_, v)| bounds(*v));
         let known = known.unwrap_or((f64::NEG_INFINITY, f64::INFINITY));
         Some((name.to_string(), tensor(ty.dtype, &dims.collect::<Option<Vec<_>>>()?, known, how, r)?))

@@ -5,6 +5,7 @@
 //! found.
 
 use crate::Dim;
+use crate::dim::Symbol;
 use std::sync::Arc;
 
 /// A dimension that gives a symbol its value: size = coefficient * symbol + rest. All symbols of `rest` have earlier
@@ -26,7 +27,7 @@ pub struct Source {
 impl Source {
     /// The symbol's value if the dimension has this size; `None` if no non-negative integer gives that size.
     pub fn value(&self, size: i64, known: &dyn Fn(&str) -> Option<i64>) -> Option<i64> {
-        let rest = self.rest.eval(known).ok()?;
+        let rest = self.rest.eval_named(known).ok()?;
         let multiple = size.checked_sub(rest)?;
         let exact = multiple.checked_rem(self.coefficient)? == 0;
         multiple.checked_div(self.coefficient).filter(|&v| exact && v >= 0)
@@ -56,21 +57,21 @@ pub fn further<'a>(
     let all: Vec<(usize, usize, &Dim)> = inputs.into_iter().flat_map(number).collect();
     let mut known: std::collections::BTreeSet<Arc<str>> = found.iter().map(|s| s.symbol.clone()).collect();
     for &(input, axis, dim) in &all {
-        if let Some(name) = dim.as_symbol()
+        if let Some(name) = dim.as_name()
             && wanted(name)
             && known.insert(Arc::from(name))
         {
             found.push(Source { symbol: name.into(), input, axis, coefficient: 1, rest: Dim::constant(0) });
         }
     }
-    let mut left: Vec<_> = all.into_iter().filter(|(_, _, d)| d.as_symbol().is_none()).collect();
+    let mut left: Vec<_> = all.into_iter().filter(|(_, _, d)| d.as_name().is_none()).collect();
     for _ in 0..ROUNDS_MAX {
         let before = found.len();
         left.retain(|&(input, axis, dim)| {
-            let unknown: Vec<Arc<str>> = dim.symbols().into_iter().filter(|s| !known.contains(s)).collect();
+            let unknown: Vec<Arc<str>> = dim.names().into_iter().filter(|s| !known.contains(s)).collect();
             if let [symbol] = unknown.as_slice()
                 && wanted(symbol)
-                && let Some((coefficient, rest)) = dim.linear_in(symbol)
+                && let Some((coefficient, rest)) = dim.linear_in(&Symbol::Named(symbol.clone()))
                 && let Some(coefficient) = coefficient.as_const().filter(|&c| c != 0)
             {
                 known.insert(symbol.clone());

@@ -29,7 +29,7 @@ pub const CALLS: [Usual; 3] = [USUAL, Usual { other: 16, ..USUAL }, LARGE];
 impl Usual {
     /// The default size of a symbol with the range `lo..=hi`, given the dimensions of the inputs.
     pub fn size(self, name: &str, (lo, hi): Range, inputs: &[&[Dim]]) -> i64 {
-        let is_first = inputs.iter().filter_map(|dims| dims.first()).any(|d| d.symbols().contains(name));
+        let is_first = inputs.iter().filter_map(|dims| dims.first()).any(|d| d.names().contains(name));
         let size = if is_first { self.first } else { self.other };
         size.min(hi.unwrap_or(i64::MAX)).max(lo)
     }
@@ -50,9 +50,9 @@ pub fn keep_checks<'a>(
 ) {
     for check in checks {
         for (free, other) in [(check.1, check.0), check] {
-            let value = |d: &Dim| d.eval(&|name| sizes.get(name).copied());
+            let value = |d: &Dim| d.eval_named(&|name| sizes.get(name).copied());
             let (Ok(is), Ok(must)) = (value(free), value(other)) else { continue };
-            let name = free.as_symbol().filter(|n| !is_fixed(n));
+            let name = free.as_name().filter(|n| !is_fixed(n));
             if let Some(name) = name.filter(|_| is != must) {
                 sizes.insert(name.to_string(), must);
             }
@@ -60,7 +60,7 @@ pub fn keep_checks<'a>(
         if holds(check, sizes, &[], 0) != Some(false) {
             continue;
         }
-        let names: BTreeSet<Arc<str>> = [check.0, check.1].into_iter().flat_map(|d| d.symbols()).collect();
+        let names: BTreeSet<Arc<str>> = [check.0, check.1].into_iter().flat_map(|d| d.names()).collect();
         let free = names.iter().filter_map(|name| Some((&**name, range(name).filter(|_| !is_fixed(name))?)));
         let free: Vec<(&str, Range)> = free.collect();
         let found = [free.as_slice()].into_iter().chain(free.chunks(1)).find_map(|symbols| {
@@ -80,7 +80,7 @@ pub fn keep_checks<'a>(
 /// unknown.
 fn holds(check: (&Dim, &Dim), sizes: &Sizes, names: &[&str], value: i64) -> Option<bool> {
     let size = |name: &str| if names.contains(&name) { Some(value) } else { sizes.get(name).copied() };
-    let side = |d: &Dim| d.eval(&size).ok();
+    let side = |d: &Dim| d.eval_named(&size).ok();
     Some(side(check.0)? == side(check.1)?)
 }
 

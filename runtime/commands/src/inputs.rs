@@ -3,7 +3,6 @@
 #![allow(missing_docs, reason = "doc comments of arguments are their help text")]
 
 use crate::literal;
-use sardonyx_base::dim::symbol_of_model;
 use sardonyx_base::plan::SymbolKind;
 use sardonyx_base::usual::{USUAL, Usual, keep_checks};
 use sardonyx_base::{Dim, Error, Result, Tensor, solve};
@@ -164,11 +163,6 @@ fn meaning(program: &Program, name: &str) -> Result<Dim> {
     if let Some(derived) = program.derived.iter().find(|d| d.name == name) {
         return Ok(derived.equals.clone());
     }
-    // `name` may be the name that the model itself gives the dimension.
-    let of_model = symbol_of_model(name);
-    if of_model != name && program.symbol_index.contains_key(&of_model) {
-        return Ok(Dim::symbol(&of_model));
-    }
     let names = program.symbols.iter().map(|s| s.name.as_str()).chain(program.derived.iter().map(|d| d.name.as_str()));
     let names: Vec<&str> = names.collect();
     let help = match names.is_empty() {
@@ -226,7 +220,7 @@ impl<'a> Dims<'a> {
     }
 
     fn agree(&self, dim: &Dim, size: i64, what: &str) -> Result<()> {
-        match dim.eval(&|name| self.values.get(name).copied()) {
+        match dim.eval_named(&|name| self.values.get(name).copied()) {
             Ok(other) if other != size => {
                 let message = format!("{what}, but what else is given makes `{dim}` = {other}");
                 Err(Error::user("E0301", message))
@@ -244,7 +238,7 @@ impl<'a> Dims<'a> {
             let symbol = &self.program.symbols[*self.program.symbol_index.get(name)?];
             (symbol.kind == SymbolKind::Input).then_some((symbol.lo, symbol.hi))
         };
-        for name in inputs.iter().flat_map(|dims| dims.iter()).flat_map(|dim| dim.symbols()) {
+        for name in inputs.iter().flat_map(|dims| dims.iter()).flat_map(|dim| dim.names()) {
             if let Some(range) = range(&name).filter(|(lo, hi)| *hi != Some(*lo)) {
                 self.values.entry(name.to_string()).or_insert_with(|| usual.size(&name, range, &inputs));
             }
@@ -263,11 +257,11 @@ impl<'a> Dims<'a> {
     fn shape(&self, port: &Port) -> Result<Vec<usize>> {
         let value = |name: &str| self.value(name);
         let size = |dim: &Dim| {
-            if let Some(unset) = dim.symbols().iter().find(|name| value(name).is_none()) {
+            if let Some(unset) = dim.names().iter().find(|name| value(name).is_none()) {
                 let message = format!("the input `{}` needs a size for `{unset}`", port.name);
                 return Err(Error::user("E0204", message).help(format!("give `--dim {unset}=N`")));
             }
-            let size = dim.eval(&value)?;
+            let size = dim.eval_named(&value)?;
             usize::try_from(size).map_err(|_| {
                 Error::user("E0301", format!("`{dim}` = {size} is no size for a dimension of `{}`", port.name))
             })

@@ -81,7 +81,7 @@ impl Embedder {
         let settings = Settings::attached(model)?;
         let Some((roles, output)) = roles(ports).zip(output(ports, &settings)) else { return Ok(None) };
         let texts = Texts::load(model, settings, fallback)?;
-        let length = ports.inputs()[0].dims.get(1).and_then(|dim| dim.as_symbol());
+        let length = ports.inputs()[0].dims.get(1).and_then(|dim| dim.as_name());
         let symbol = ports.entry.symbols.iter().find(|symbol| Some(symbol.name.as_str()) == length);
         let most = symbol.and_then(|symbol| usize::try_from(symbol.hi?).ok());
         let texts = texts.bounded(most)?;

@@ -61,7 +61,7 @@ impl Ports {
             if dim.as_const().is_some_and(|wanted| wanted != size) {
                 return wrong(format!("has the size {given} in dimension {axis} instead of {dim}"));
             }
-            let symbol = dim.as_symbol().and_then(|name| self.symbol(name));
+            let symbol = dim.as_name().and_then(|name| self.symbol(name));
             if let Some(Symbol { name, lo, hi, .. }) =
                 symbol.filter(|s| size < s.lo || s.hi.is_some_and(|hi| size > hi))
             {
@@ -82,7 +82,7 @@ impl Ports {
         let mut sizes: BTreeMap<&str, (usize, &str)> = BTreeMap::new();
         for (port, tensor) in self.inputs().iter().zip(inputs) {
             for (dim, size) in port.dims.iter().zip(tensor.dims()) {
-                let Some(symbol) = dim.as_symbol() else { continue };
+                let Some(symbol) = dim.as_name() else { continue };
                 let (first, of) = *sizes.entry(symbol).or_insert((*size, &port.name));
                 if first != *size {
                     let message =
@@ -103,14 +103,14 @@ fn known<'a>(kind: &str, ports: impl Iterator<Item = &'a Port>) -> String {
 
 /// Returns the symbol for [`Ports::stacked`]. Shapes alone do not prove that rows are independent: see `stacking.rs`.
 fn common_first_symbol(entry: &EntryPoint) -> Option<&Symbol> {
-    let first = entry.inputs.first()?.dims.first()?.as_symbol()?;
+    let first = entry.inputs.first()?.dims.first()?.as_name()?;
     let stacks = |port: &Port| {
         let mut dims = port.dims.iter();
         port.kind == Kind::Tensor
             && !port.is_state
             && port.dtype != DType::String
-            && dims.next().and_then(Dim::as_symbol) == Some(first)
-            && dims.all(|dim| !dim.symbols().contains(first))
+            && dims.next().and_then(Dim::as_name) == Some(first)
+            && dims.all(|dim| !dim.names().contains(first))
     };
     let symbol = entry.symbols.iter().find(|symbol| symbol.name == first && !symbol.is_data)?;
     let is_data = |port: &Port| port.dims.iter().any(|dim| has_data_symbol(entry, dim));
@@ -120,6 +120,6 @@ fn common_first_symbol(entry: &EntryPoint) -> Option<&Symbol> {
 
 /// Whether the dimension depends on the data, and therefore on all requests of a batch.
 fn has_data_symbol(entry: &EntryPoint, dim: &Dim) -> bool {
-    let symbols = dim.symbols();
+    let symbols = dim.names();
     entry.symbols.iter().any(|symbol| symbol.is_data && symbols.contains(symbol.name.as_str()))
 }

@@ -45,11 +45,11 @@ fn can_pad(model: &Model, ports: &Ports) -> bool {
     let inputs = ports.inputs();
     let is_packed = model.program().symbols.iter().any(|symbol| symbol.kind == sardonyx_base::plan::SymbolKind::Data);
     let has_mask = inputs.iter().any(|port| port.name == "attention_mask");
-    let Some(length) = inputs[0].dims.get(1).and_then(|dim| dim.as_symbol()) else { return false };
-    let is_sequence = |dims: &[sardonyx_base::Dim]| dims.len() == 2 && dims[1].as_symbol() == Some(length);
+    let Some(length) = inputs[0].dims.get(1).and_then(|dim| dim.as_name()) else { return false };
+    let is_sequence = |dims: &[sardonyx_base::Dim]| dims.len() == 2 && dims[1].as_name() == Some(length);
     let cuts = |dims: &[sardonyx_base::Dim]| {
-        let is_free = |dims: &[sardonyx_base::Dim]| dims.iter().all(|dim| !dim.symbols().contains(length));
-        is_free(dims) || (dims.get(1).and_then(|d| d.as_symbol()) == Some(length) && is_free(&dims[2..]))
+        let is_free = |dims: &[sardonyx_base::Dim]| dims.iter().all(|dim| !dim.names().contains(length));
+        is_free(dims) || (dims.get(1).and_then(|d| d.as_name()) == Some(length) && is_free(&dims[2..]))
     };
     let all_inputs = inputs.iter().all(|port| port.dtype.is_int() && is_sequence(&port.dims));
     is_packed && has_mask && all_inputs && ports.outputs().all(|port| cuts(&port.dims))
@@ -57,9 +57,9 @@ fn can_pad(model: &Model, ports: &Ports) -> bool {
 
 /// Whether the second dimension of an output is that of the padded rows.
 fn is_by_position(ports: &Ports, output: &str) -> bool {
-    let length = ports.inputs()[0].dims.get(1).and_then(|dim| dim.as_symbol());
+    let length = ports.inputs()[0].dims.get(1).and_then(|dim| dim.as_name());
     let port = ports.outputs().find(|port| port.name == output);
-    length.is_some() && port.and_then(|port| port.dims.get(1)?.as_symbol()) == length
+    length.is_some() && port.and_then(|port| port.dims.get(1)?.as_name()) == length
 }
 
 /// Returns the inputs of one call that computes all jobs.
@@ -188,7 +188,7 @@ fn synthetic_inputs(ports: &Ports, rows: i64, length: i64, seed: u64) -> Result<
         Some(wanted.max(symbol.lo))
     };
     let tensor = |(at, port): (usize, &sardonyx_runtime::Port)| {
-        let dims: Result<Vec<usize>> = port.dims.iter().map(|dim| Ok(dim.eval(&size)?.max(0) as usize)).collect();
+        let dims: Result<Vec<usize>> = port.dims.iter().map(|dim| Ok(dim.eval_named(&size)?.max(0) as usize)).collect();
         let dims = dims?;
         match port.name.as_str() {
             "attention_mask" if port.dtype == DType::I64 => {

@@ -108,7 +108,7 @@ impl<'a> EntryReader<'a> {
     /// inputs.
     fn read_inputs(&mut self, ports: &[Port]) -> Result<Vec<Source>> {
         let dims = ports.iter().flat_map(|port| &port.dims);
-        if let Some(name) = dims.flat_map(Dim::symbols).find(|s| self.symbol(s).is_none()) {
+        if let Some(name) = dims.flat_map(Dim::names).find(|s| self.symbol(s).is_none()) {
             return Err(undeclared(&name));
         }
         let of_inputs = |name: &str| self.symbol(name).is_some_and(|s| s.kind == SymbolKind::Input);
@@ -157,7 +157,7 @@ impl<'a> EntryReader<'a> {
     /// Returns the first stage in which an expression has a value. Errors: E0401 if it is after `by`.
     pub fn stage_of(&self, dim: &Dim, by: usize) -> Result<usize> {
         let mut stage = 0;
-        for name in dim.symbols() {
+        for name in dim.names() {
             let at = self.program.symbol_index.get(&*name).ok_or_else(|| undeclared(&name))?;
             match self.values.get(at) {
                 Some(&s) if s <= by => stage = stage.max(s),

@@ -83,7 +83,7 @@ impl Program {
 
     /// Returns the value of an expression. Errors: E0204 for a symbol without a value, E0202 on overflow.
     pub fn eval(&self, values: &[Option<i64>], dim: &Dim) -> Result<i64> {
-        dim.eval(&|name| self.value(values, name))
+        dim.eval_named(&|name| self.value(values, name))
     }
 
     /// Returns the entry point that a call of `entry` runs for these input dimensions: of its specializations that fit,

@@ -91,7 +91,7 @@ pub fn check_dims(program: &Program, ports: &[Port]) -> Result<()> {
                 let kind = program.symbol_index.get(name).map(|&at| program.symbols[at].kind);
                 matches!(kind, Some(SymbolKind::Capacity | SymbolKind::Kept))
             };
-            if let Some(name) = dim.symbols().iter().find(|name| of_memory(name)) {
+            if let Some(name) = dim.names().iter().find(|name| of_memory(name)) {
                 return Err(malformed(format!("the capacity `{name}` is in a dimension of `{}`", port.name)));
             }
         }

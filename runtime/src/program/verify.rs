@@ -6,10 +6,9 @@ use super::{Derived, Kernel, KernelTarget, Port, Program, Symbol};
 use super::{host, world};
 use crate::comm::AXES_MAX;
 use sardonyx_base::plan::{
-    Constant, LaunchSymbol, Manifest, MeshAxis, Part, Plan, SHARED_BYTES_MAX, SymbolKind, THREADS_MAX, Wire, malformed,
-    messages,
+    Constant, Manifest, MeshAxis, Part, Plan, SHARED_BYTES_MAX, SymbolKind, THREADS_MAX, Wire, malformed, messages,
 };
-use sardonyx_base::{Dim, Error, Result};
+use sardonyx_base::{Dim, Error, Result, dim};
 use sardonyx_format::artifact::CONSTANT_ALIGNMENT;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -112,7 +111,7 @@ fn check_derived(derived: &Derived, program: &Program) -> Result<()> {
     if known(&derived.name) {
         return Err(malformed(format!("`{}` is declared twice", derived.name)));
     }
-    match derived.equals.symbols().iter().find(|s| !known(s)) {
+    match derived.equals.names().iter().find(|s| !known(s)) {
         Some(symbol) => Err(undeclared(symbol)),
         None => Ok(()),
     }
@@ -179,21 +178,20 @@ fn check_kernel(kernel: &Kernel) -> Result<()> {
     if kernel.symbol.is_empty() || kernel.symbol.contains('\0') {
         return Err(malformed("the symbol is empty or holds a zero byte".into()));
     }
-    let is_param = |s: LaunchSymbol| matches!(s, LaunchSymbol::Param(n) if n < kernel.params);
-    let is_known = |s: LaunchSymbol| match s {
-        LaunchSymbol::Param(_) => is_param(s),
-        LaunchSymbol::BufferBytes(n) => n < kernel.writes.len(),
-        LaunchSymbol::Grid => true,
+    let is_param = |s: &dim::Symbol| s.param().is_some_and(|n| n < kernel.params);
+    let is_known = |s: &dim::Symbol| match s {
+        dim::Symbol::BufferBytes(n) => *n < kernel.writes.len(),
+        dim::Symbol::Grid => true,
+        _ => is_param(s),
     };
-    let over_params =
-        |what: &str, dim: &Dim| match dim.symbols().iter().find(|s| !LaunchSymbol::parse(s).is_some_and(is_param)) {
-            Some(symbol) => Err(malformed(format!("{what} uses `{symbol}`, which is no parameter of the kernel"))),
-            None => Ok(()),
-        };
+    let over_params = |what: &str, dim: &Dim| match dim.symbols().iter().find(|s| !is_param(s)) {
+        Some(symbol) => Err(malformed(format!("{what} uses `{symbol}`, which is no parameter of the kernel"))),
+        None => Ok(()),
+    };
     over_params("the scratch size", &kernel.scratch_bytes)?;
     let required = [&kernel.requires, &kernel.indexes].into_iter().flatten();
     let mut symbols = required.chain(&kernel.flops).chain(&kernel.moved_bytes).flat_map(Dim::symbols);
-    if let Some(symbol) = symbols.find(|s| !LaunchSymbol::parse(s).is_some_and(is_known)) {
+    if let Some(symbol) = symbols.find(|s| !is_known(s)) {
         return Err(malformed(format!("a requirement uses `{symbol}`, which no launch has")));
     }
     kernel.targets.iter().try_for_each(|target| over_params("the grid", &target.grid))?;

@@ -35,7 +35,7 @@ fn check_exchange(program: &Program, entry: &plan::Entry, host: &Host) -> Result
     let (n, coordinate) = (program.mesh[op.mesh()], program.coordinates[op.mesh()].0);
     let depends = |operand: &Operand| {
         let name = &program.symbols[coordinate].name;
-        operand.dims.iter().any(|d| d.symbols().contains(name.as_str()))
+        operand.dims.iter().any(|d| d.names().contains(name.as_str()))
     };
     if matches!(op, sardonyx_base::host::Collective::AllReduce { .. }) && depends(from) {
         return Err(malformed(format!(
@@ -56,7 +56,7 @@ fn check_exchange(program: &Program, entry: &plan::Entry, host: &Host) -> Result
                         None => point.max(symbol.lo).min(symbol.hi.unwrap_or(i64::MAX)),
                     })
                 };
-                let size = |d: &Dim| d.eval(&value).ok().and_then(|n| usize::try_from(n).ok());
+                let size = |d: &Dim| d.eval_named(&value).ok().and_then(|n| usize::try_from(n).ok());
                 let dims = operand.dims.iter().map(size).collect::<Option<Vec<usize>>>()?;
                 Some(Brought { dtype: operand.dtype, dims })
             };
@@ -109,7 +109,7 @@ impl Group {
                     Some(&symbol) if symbol == coordinate => Some(at as i64),
                     _ => program.value(values, name),
                 };
-                d.eval(&value).map(|n| usize::try_from(n).unwrap_or(0))
+                d.eval_named(&value).map(|n| usize::try_from(n).unwrap_or(0))
             };
             let dims = operand.dims.iter().map(size).collect::<Result<Vec<usize>>>();
             dims.map(|dims| Brought { dtype: operand.dtype, dims })

@@ -32,8 +32,8 @@ func.func @bounds(%x: !sdx.tensor<[max(b, a), min(b, a), max(a + 2, a), min(a + 
 // Names that are no identifiers, or are words of the notation, are quoted; others need no quotes.
 
 // CHECK-LABEL: func.func @names
-// CHECK-SAME: !sdx.tensor<[unk__1, a.b, "a b", "max", "0x", "x/y:0", "quo\"te"], f32>
-func.func @names(%x: !sdx.tensor<["unk__1", a.b, "a b", "max", "0x", "x/y:0", "quo\"te"], f32>) { return }
+// CHECK-SAME: !sdx.tensor<[unk__1, a.b, "a b", "max", "0x", "x/y:0", "quo\"te", "%0", "$k"], f32>
+func.func @names(%x: !sdx.tensor<["unk__1", a.b, "a b", "max", "0x", "x/y:0", "quo\"te", "%0", "$k"], f32>) { return }
 
 // -----
 

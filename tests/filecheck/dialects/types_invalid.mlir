@@ -41,9 +41,9 @@ func.func @overflow(%x: !sdx.tensor<[9223372036854775807 + 1], f32>) { return }
 
 // -----
 
-// A kernel's iteration variables are spelled so in its index expressions; no dimension may be.
-// CHECK: error: `%0` is an iteration variable or a statement of a kernel, not a dimension
-func.func @own(%x: !sdx.tensor<["%0"], f32>) { return }
+// A kernel's iteration variables are written so in its index expressions. In quotes it is a name.
+// CHECK: error: expected a dimension expression
+func.func @own(%x: !sdx.tensor<[%0], f32>) { return }
 
 // -----
 

@@ -103,12 +103,12 @@ impl Compiled {
     fn inputs(&self, case: &Case, sizes: &Sizes, seed: u64) -> Result<Tensors> {
         let mut r = Random::new(seed);
         let value = |name: &str| sizes.get(name).copied();
-        let size = |d: &Dim| Ok(usize::try_from(d.eval(&value)?).expect("no negative size"));
+        let size = |d: &Dim| Ok(usize::try_from(d.eval_named(&value)?).expect("no negative size"));
         let mut made = vec![];
         for (_, name, TensorType { dims, dtype }) in self.graph.inputs() {
             let dims = dims.iter().map(size).collect::<Result<Vec<usize>>>()?;
             let t = match case.indexes.get(name) {
-                Some(limit) => indices(&mut r, dims, limit.eval(&value)?),
+                Some(limit) => indices(&mut r, dims, limit.eval_named(&value)?),
                 None => tensor(&mut r, *dtype, dims),
             };
             made.push((name.to_string(), t));

@@ -144,7 +144,7 @@ fn inputs(program: &Program, entry: &Entry, random: &mut Random) -> Result<Vec<(
     let values: Vec<i64> = program.symbols.iter().map(|s| small(s, random)).collect();
     let value = |name: &str| program.symbol_index.get(name).map(|&at| values[at]);
     let one = |(i, port): (usize, &program::Port)| {
-        let size = |d: &sardonyx_base::Dim| Ok(usize::try_from(d.eval(&value)?).unwrap_or(0));
+        let size = |d: &sardonyx_base::Dim| Ok(usize::try_from(d.eval_named(&value)?).unwrap_or(0));
         let dims: Vec<usize> = port.dims.iter().map(size).collect::<Result<_, Box<Error>>>()?;
         let n = sardonyx_base::tensor::element_count(&dims).and_then(|n| port.dtype.bytes_for(n));
         match n.filter(|&n| n <= INPUT_BYTES_MAX) {

@@ -8,6 +8,7 @@ use sardonyx::movement::Levels;
 use sardonyx::onnx::read_model;
 use sardonyx::pipeline::{self, Watch};
 use sardonyx::sizes::{Sizes, sizes};
+use sardonyx_base::dim::Symbol;
 use sardonyx_base::{DType, Dim, Error, Result, Tensor};
 use sardonyx_dialects::flow::{FlowOp, Layout};
 use sardonyx_dialects::interp::{Touched, count_graph, count_program};
@@ -104,7 +105,7 @@ fn inputs(graph: &Graph, sizes: &Sizes) -> Result<Vec<(String, Tensor)>> {
 /// whatever the symbols' names.
 pub fn given(program: &Program, [batch, seq, past]: [i64; 3]) -> Sizes {
     let program = &program.levels.program;
-    let symbol = |d: &Dim| d.as_symbol().map(String::from);
+    let symbol = |d: &Dim| d.as_name().map(String::from);
     let first = program.inputs.first().map(|(_, id)| program.containers[*id].dims.clone()).unwrap_or_default();
     let mut given: Sizes = first.iter().zip([batch, seq]).filter_map(|(d, n)| Some((symbol(d)?, n))).collect();
     for (_, id) in &program.inputs {
@@ -148,7 +149,7 @@ fn count(program: &Program, at: [i64; 3], checked: &mut Checked) -> Result<Vec<S
             &mut operators,
         ));
     }
-    let lo = |s: &str| flow.symbol_lo(s);
+    let lo = |s: &Symbol| flow.symbol_lo(s);
     let each = &mut |step: usize, touched: &Touched, symbols: &dyn Fn(&str) -> Option<i64>| {
         let step = &flow.steps[step];
         let FlowOp::Kernel(kernel) = &step.op else { return };
@@ -171,7 +172,7 @@ fn differences(
     bounds: &mut usize,
 ) -> Vec<String> {
     let mut wrong = vec![];
-    let mut compare = |what: String, count: &Count, counted: usize| match count.words.eval(symbols) {
+    let mut compare = |what: String, count: &Count, counted: usize| match count.words.eval_named(symbols) {
         Ok(n) if n == counted as i64 && count.sure != Sure::AtMost => {}
         Ok(n) if n >= counted as i64 && count.sure == Sure::AtMost => *bounds += 1,
         Ok(n) => wrong.push(format!("{label}: {what}: {} = {n} ({:?}), counted {counted}", count.words, count.sure)),

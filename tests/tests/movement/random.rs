@@ -1,6 +1,7 @@
 //! random accesses, enumerated  =>  counts equal to the formulas that are exact, and not above those that are upper
 //! bounds
 
+use sardonyx_base::dim::Symbol;
 use sardonyx_base::{DType, Dim, Tensor};
 use sardonyx_dialects::flow::{Body, Container, Kernel, Memlet, Statement, Store};
 use sardonyx_dialects::interp::{Touched, run_counted};
@@ -16,9 +17,9 @@ struct Case {
 }
 
 fn value(d: &Dim, sizes: &[(&str, i64)], vars: &[i64]) -> i64 {
-    let of = |name: &str| match name.strip_prefix('%') {
-        Some(v) => vars.get(v.parse::<usize>().ok()?).copied(),
-        None => sizes.iter().find(|(n, _)| *n == name).map(|(_, v)| *v),
+    let of = |symbol: &Symbol| match symbol.variable() {
+        Some(v) => vars.get(v).copied(),
+        None => sizes.iter().find(|(name, _)| symbol == *name).map(|(_, v)| *v),
     };
     d.eval(&of).unwrap()
 }
@@ -139,7 +140,7 @@ fn formulas_are_what_enumeration_counts() {
         // Extents are positive, which the formulas assume.
         let words = Words::count(&kernel, &|_| 1);
         let (read, counted) = (&words.reads[0], touched.reads[0] as i64);
-        let said = read.words.eval(&symbol).unwrap();
+        let said = read.words.eval_named(&symbol).unwrap();
         match read.sure {
             Sure::Exact => assert_eq!(said, counted, "seed {seed}: {} {sizes:?}\n{}", read.words, shown(&kernel)),
             Sure::ByData | Sure::AtMost => {
@@ -152,7 +153,7 @@ fn formulas_are_what_enumeration_counts() {
             }
         }
         exact += (read.sure == Sure::Exact) as u64;
-        assert_eq!(words.writes[0].words.eval(&symbol).unwrap(), touched.writes[0] as i64);
+        assert_eq!(words.writes[0].words.eval_named(&symbol).unwrap(), touched.writes[0] as i64);
     }
     println!("{exact} of {cases} exact");
     // Many of the cases index several dimensions by one variable, which no model does.

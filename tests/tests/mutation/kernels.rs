@@ -111,7 +111,7 @@ fn subject(name: &'static str, kernel: Kernel, sizes: &[Sizes], bound: f64) -> S
 fn call(kernel: &Kernel, symbols: Sizes, seed: u64) -> Call {
     let mut random = Random(seed);
     let value = |s: &str| symbols.iter().find(|(name, _)| *name == s).map(|(_, v)| *v);
-    let sizes = |dims: &[Dim]| -> Vec<usize> { dims.iter().map(|d| d.eval(&value).unwrap() as usize).collect() };
+    let sizes = |dims: &[Dim]| -> Vec<usize> { dims.iter().map(|d| d.eval_named(&value).unwrap() as usize).collect() };
     let mut reads: Vec<Tensor> = kernel.reads.iter().map(|c| random.tensor(c.dtype, sizes(&c.dims))).collect();
     if let (Some(at), Some(n)) = (value("spike"), value("n")) {
         // One element of each row is far larger than the rest: exponentials overflow unless it is found as the maximum.

@@ -235,8 +235,8 @@ fn broken_kernels_are_noticed_in_more_places() {
     notices(3 * PLACES_MAX, 400, 97);
 }
 
-/// Fails unless there are at least `n_min` mutants, each survivor is explained, and at least `percent_min` of the mutants
-/// are noticed.
+/// Fails unless there are at least `n_min` mutants, each survivor is explained, and at least `percent_min` of the
+/// mutants are noticed.
 fn notices(places_max: usize, n_min: usize, percent_min: usize) {
     let subjects = subjects();
     let numbered: Vec<(usize, &Subject)> = subjects.iter().enumerate().collect();

@@ -56,9 +56,8 @@ type Played = Option<(Report, Memory, Vec<u64>)>;
 
 fn launch(subject: &Subject, module: &Module, call: &Call, seed: u64) -> Result<Played, ptxvm::Error> {
     let value = |s: &str| call.value(s);
-    let params: Vec<i64> = subject.lowered.params.iter().map(|d| d.eval(&value).unwrap()).collect();
-    let by_param = |s: &str| params.get(s.strip_prefix('p')?.parse::<usize>().ok()?).copied();
-    let grid = subject.ptx.launch.grid.eval(&by_param).unwrap();
+    let params: Vec<i64> = subject.lowered.params.iter().map(|d| d.eval_named(&value).unwrap()).collect();
+    let grid = subject.ptx.launch.grid.eval_params(&params).unwrap();
     if grid == 0 {
         return Ok(None);
     }

@@ -128,7 +128,7 @@ impl Builder {
         let origins = [format!("/n{before}")];
         let v = self.graph.add_as(op, args, ty, &origins).ok()?;
         let largest = |name: &str| Some(self.data.get(name).copied().unwrap_or(3));
-        let small = self.ty(v).elements().eval(&largest).is_ok_and(|n| n <= ELEMENTS_MAX);
+        let small = self.ty(v).elements().eval_named(&largest).is_ok_and(|n| n <= ELEMENTS_MAX);
         if small && self.ty(v).rank() <= 5 {
             return Some(v);
         }
@@ -162,7 +162,7 @@ impl Builder {
         let inputs: Vec<(String, TensorType)> =
             self.graph.inputs().map(|(_, n, ty)| (n.to_string(), ty.clone())).collect();
         let one = |(name, ty): (String, TensorType)| {
-            let dims = ty.dims.iter().map(|d| d.eval(&value).expect("a size") as usize).collect();
+            let dims = ty.dims.iter().map(|d| d.eval_named(&value).expect("a size") as usize).collect();
             let t = match name.as_str() {
                 "counts" => Tensor::from_vec(dims, (0..3).map(|_| self.r.below(4) as i64).collect()),
                 _ => tensor(&mut self.r, ty.dtype, dims),

@@ -49,7 +49,7 @@ fn finish(name: &str, dtype: DType, write: impl Fn(&mut Writer) -> Value) -> Cas
     let mut r = Random::new(7);
     let call = |&(b, s, t): &(i64, i64, i64)| {
         let value = |name: &str| Some(BTreeMap::from([("b", b), ("s", s), ("t", t)])[name]);
-        let size = |d: &Dim| d.eval(&value).expect("a size") as usize;
+        let size = |d: &Dim| d.eval_named(&value).expect("a size") as usize;
         let input = |(_, name, ty): (Value, &str, &TensorType)| {
             (name.to_string(), tensor(&mut r, ty.dtype, ty.dims.iter().map(size).collect()))
         };

@@ -51,7 +51,7 @@ impl Builder {
     }
 
     pub fn size(&self, d: &Dim) -> i64 {
-        d.eval(&|name| self.sizes.get(name).copied()).expect("every symbol has a size")
+        d.eval_named(&|name| self.sizes.get(name).copied()).expect("every symbol has a size")
     }
 
     fn sizes(&self, dims: &[Dim]) -> Vec<usize> {

@@ -63,7 +63,7 @@ fn draw(mut r: Random, subject: Subject, name: &str) -> Option<Drawn> {
     b.graph.outputs.push(("y".into(), y));
     // Inputs come first, and only those that are used are kept.
     let mut graph = in_order(&b.graph);
-    let used = |name: &str| graph.nodes.iter().any(|n| n.ty.dims.iter().any(|d| d.symbols().contains(name)));
+    let used = |name: &str| graph.nodes.iter().any(|n| n.ty.dims.iter().any(|d| d.names().contains(name)));
     let used: Vec<String> = b.graph.symbols.keys().filter(|name| used(name)).cloned().collect();
     graph.symbols.retain(|name, _| used.contains(name));
     // A call gives a symbol its value by a dimension of an input.

@@ -164,12 +164,14 @@ fn names_of_the_compilers_own_kind_are_names() {
         let net = net.node("/mm", "MatMul", "a b", "c").node("/softmax", "Softmax", "c", "d");
         let net = net.node("/turn", "Transpose", "d", "e").node("/sum", "ReduceSum", "e", "f").int("keepdims", 0);
         let c = compiled(&net.output("d").output("e").output("f"), &[&format!("{m}=1..64")]);
+        let line = format!("symbol {m} in 1..64: input `a`, dimension 0");
+        assert!(c.symbols().contains(&line), "{:?}", c.symbols());
         c.run(&floats(&[("a", &[5, 7]), ("b", &[7, 9])])).unwrap_or_else(|e| panic!("{names:?}: {e}"))
     };
     let plain = run(["rows", "inner", "columns"]);
-    for names in
-        [["%0", "$k", "p1"], ["p0", "%1", "$m"], ["$0", "p2", "%i"], ["k0", "b0", "rank"], ["%arg0", "c0", "d0"]]
-    {
+    let own =
+        [["%0", "$k", "p1"], ["p0", "%1", "$m"], ["$0", "p2", "%i"], ["k0", "b0", "rank"], ["%arg0", "grid", "b1"]];
+    for names in own {
         for (own, (name, other)) in run(names).iter().zip(&plain) {
             assert_eq!((&own.0, own.1.dims(), own.1.bytes()), (name, other.dims(), other.bytes()), "{names:?}");
         }

@@ -1,9 +1,9 @@
 //! kernel  =>  E0901 unless all references, types and levels in it are valid
 
 use super::super::numbers::{check_dtype, int_range};
-use super::expr::own_symbol;
 use crate::flow::kernel::{Body, Kernel, Level, Memlet, Statement, Store};
 use crate::scalar::ReduceFn;
+use sardonyx_base::dim::Symbol;
 use sardonyx_base::{DType, Dim, Error, Result};
 
 /// Checks everything that `Kernel::levels` and the evaluation rely on without checking again.
@@ -71,11 +71,14 @@ fn check_memlet(kernel: &Kernel, memlet: &Memlet, rank: usize, k: usize) -> Resu
 
 /// Checks that iteration variables exist and that values are earlier integer statements.
 fn check_symbols(kernel: &Kernel, dim: &Dim, k: usize) -> Result<()> {
-    for name in dim.symbols().iter().filter(|s| s.starts_with(['%', '$'])) {
-        match own_symbol(name) {
-            Some(('%', i)) if i < kernel.n_vars() => {}
-            Some(('$', v)) if int_range(earlier(kernel, v, k)?).is_some() => {}
-            _ => return Err(Error::defect(format!("`{name}` is no index here"))),
+    for symbol in dim.symbols() {
+        let ok = match symbol {
+            Symbol::Variable(i) => i < kernel.n_vars(),
+            Symbol::Statement(v) => int_range(earlier(kernel, v, k)?).is_some(),
+            _ => true,
+        };
+        if !ok {
+            return Err(Error::defect(format!("`{symbol}` is no index here")));
         }
     }
     Ok(())

@@ -1,6 +1,6 @@
 //! 384*%0 + $2  =>  a polynomial over variable numbers, which is evaluated without name lookups
 
-use sardonyx_base::dim::Atom;
+use sardonyx_base::dim::{Atom, Symbol};
 use sardonyx_base::{Dim, Error, Result};
 
 /// An index expression in which model symbols have been replaced by their values.
@@ -19,11 +19,7 @@ enum Factor {
 
 impl Expr {
     pub fn new(dim: &Dim, symbols: &dyn Fn(&str) -> Option<i64>) -> Result<Expr> {
-        let bound = dim.substitute(&|name| match name.starts_with(['%', '$']) {
-            true => None,
-            false => symbols(name).map(Dim::constant),
-        });
-        Expr::compile(&bound)
+        Expr::compile(&dim.substitute(&|symbol| symbols(symbol.name()?).map(Dim::constant)))
     }
 
     fn compile(dim: &Dim) -> Result<Expr> {
@@ -33,11 +29,11 @@ impl Expr {
         }
         let factor = |atom: &Atom| {
             Ok(match atom {
-                Atom::Symbol(name) => match own_symbol(name) {
-                    Some(('%', i)) => Factor::Var(i),
-                    Some((_, k)) => Factor::Value(k),
-                    None => return Err(Error::user("E0204", format!("the symbol `{name}` has no value"))),
-                },
+                Atom::Symbol(Symbol::Variable(i)) => Factor::Var(*i),
+                Atom::Symbol(Symbol::Statement(k)) => Factor::Value(*k),
+                Atom::Symbol(symbol) => {
+                    return Err(Error::user("E0204", format!("the symbol `{symbol}` has no value")));
+                }
                 Atom::FloorDiv(a, b) => Factor::FloorDiv(Expr::compile(a)?, Expr::compile(b)?),
                 Atom::Max(a, b) => Factor::Max(Expr::compile(a)?, Expr::compile(b)?),
                 Atom::Min(a, b) => Factor::Min(Expr::compile(a)?, Expr::compile(b)?),
@@ -74,12 +70,6 @@ impl Expr {
             Factor::Min(a, b) => both(a, b).map(|(a, b)| a.min(b))?,
         })
     }
-}
-
-/// Splits `%3` or `$3` into its sign and number.
-pub fn own_symbol(name: &str) -> Option<(char, usize)> {
-    let sign = name.chars().next().filter(|c| matches!(c, '%' | '$'))?;
-    Some((sign, name[1..].parse().ok()?))
 }
 
 fn overflow(text: &str) -> Box<Error> {

@@ -64,11 +64,10 @@ impl Table {
 /// Whether the expression is the sum of a function of the outer variables and a function of the inner variables, and
 /// depends on no data.
 fn falls_apart(d: &Dim, n_outer: usize) -> bool {
-    let number = |name: &str| name.strip_prefix('%').and_then(|i| i.parse::<usize>().ok());
     let without = |gone: &dyn Fn(usize) -> bool| {
-        d.substitute(&|name| number(name).filter(|&i| gone(i)).map(|_| Dim::constant(0)))
+        d.substitute(&|symbol| symbol.variable().filter(|&i| gone(i)).map(|_| Dim::constant(0)))
     };
     let (outer, inner) = (without(&|i| i >= n_outer), without(&|i| i < n_outer));
     let none = without(&|_| true);
-    !d.symbols().iter().any(|s| s.starts_with('$')) && outer + inner == d.clone() + none
+    d.statements().is_empty() && outer + inner == d.clone() + none
 }

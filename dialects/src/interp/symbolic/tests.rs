@@ -5,6 +5,7 @@ use super::super::{run, run_all};
 use super::*;
 use crate::scalar::Conversion;
 use crate::sdx::{Graph, Symbol, SymbolKind, Value};
+use sardonyx_base::dim;
 
 fn dim(text: &str) -> Dim {
     Dim::parse(text).unwrap()
@@ -19,10 +20,10 @@ fn vector(dtype: DType, n: usize) -> TensorType {
 }
 
 /// `a` is at least 0, `b` at least 2, all others at least 1.
-fn lo(name: &str) -> i64 {
-    match name {
-        "a" => 0,
-        "b" => 2,
+fn lo(symbol: &dim::Symbol) -> i64 {
+    match symbol.name() {
+        Some("a") => 0,
+        Some("b") => 2,
         _ => 1,
     }
 }
@@ -201,7 +202,7 @@ fn random_graph(r: &mut Random) -> Graph {
     use ScalarFn::*;
     let mut g = Graph::default();
     for name in ["a", "b", "n"] {
-        g.symbols.insert(name.to_string(), Symbol { kind: SymbolKind::Data, lo: lo(name), hi: None });
+        g.symbols.insert(name.to_string(), Symbol { kind: SymbolKind::Data, lo: lo(&name.into()), hi: None });
         let (ty, op) = (TensorType::new(DType::I64, vec![]), Op::Input { name: name.to_string(), parts: vec![] });
         let input = g.push(bare(op, ty.clone()));
         g.push(Node { args: vec![input], ..bare(Op::Bind { symbol: name.to_string() }, ty) });
@@ -277,7 +278,7 @@ fn contents_equal_what_the_interpreter_computes() {
                 let Some(expected) = &known[v.index()] else { return Ok(()) };
                 for (i, d) in expected.iter().enumerate() {
                     // The interpreter wraps where an expression overflows i64.
-                    let Ok(expected) = d.eval(&value) else { continue };
+                    let Ok(expected) = d.eval_named(&value) else { continue };
                     assert_eq!(t.get_i64(i), Some(expected), "case {case}, %{}[{i}] = {d} with {symbols:?}", v.0);
                     compared += 1;
                 }

@@ -30,12 +30,11 @@ pub fn measure(f: KernelFn, lowered: &Lowered, shape: &Shape, level: Level) -> F
     let stored = |(t, c): (&Tensor, &Container)| Guarded::with(&c.encoding.encoded(t).unwrap(), 64);
     let mut memory: Vec<Guarded> = case.reads.iter().zip(&case.kernel.reads).map(stored).collect();
     for container in &case.kernel.writes {
-        let n: i64 = container.dims.iter().map(|d| d.eval(&value).unwrap()).product();
+        let n: i64 = container.dims.iter().map(|d| d.eval_named(&value).unwrap()).product();
         memory.push(Guarded::new(n as usize * 4, 64));
     }
-    let params: Vec<i64> = lowered.params.iter().map(|d| d.eval(&value).unwrap()).collect();
-    let by_param = |s: &str| params.get(s.strip_prefix('p')?.parse::<usize>().ok()?).copied();
-    let scratch = Guarded::new(lowered.scratch_bytes.eval(&by_param).unwrap() as usize, 64);
+    let params: Vec<i64> = lowered.params.iter().map(|d| d.eval_named(&value).unwrap()).collect();
+    let scratch = Guarded::new(lowered.scratch_bytes.eval_params(&params).unwrap() as usize, 64);
     let buffers: Vec<*mut u8> = memory.iter().map(|m| m.start).collect();
     let mut status = 0;
     let args = KernelArgs {
@@ -45,7 +44,7 @@ pub fn measure(f: KernelFn, lowered: &Lowered, shape: &Shape, level: Level) -> F
         params: params.as_ptr(),
         scratch: scratch.start,
         begin: 0,
-        end: lowered.grid.eval(&value).unwrap(),
+        end: lowered.grid.eval_named(&value).unwrap(),
         status: &mut status,
     };
     let words = lowered.words().unwrap_or(Words::Singles);

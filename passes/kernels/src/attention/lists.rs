@@ -39,7 +39,7 @@ impl Lists {
         let key = (0..def.body.len()).find(|k| is_listed(def, *k, inside))?;
         let (row, rows) = rows_with_one_list(def, length)?;
         let others = (0..def.body.len()).filter(|k| ![inside, key].contains(k));
-        let is_place = |k: usize| matches!(&def.body[k].op, Op::Index(d) if symbols_of(d, '%').any(|v| v == j));
+        let is_place = |k: usize| matches!(&def.body[k].op, Op::Index(d) if d.variables().contains(&j));
         if others.clone().any(|k| is_place(k) && k != place || def.operands(k).contains(&place)) {
             return None;
         }
@@ -63,7 +63,7 @@ impl Lists {
         }
         read_others(&mut new, &is);
         new.body[inside].op = Op::Const(1f64.to_bits());
-        new.body[key].op = Op::Index(Dim::symbol(&format!("%{j}")));
+        new.body[key].op = Op::Index(Dim::variable(j));
         let fits = (1..=CHUNK).contains(&rows);
         fits.then_some(Lists { def: new, row, rows, key, inside, length, limits })
     }
@@ -75,16 +75,15 @@ fn bounds(def: &KernelDef) -> Option<(usize, usize, usize)> {
     def.body.iter().enumerate().find_map(|(k, step)| {
         let Op::Apply { f: ScalarFn::Lt, args } = &step.op else { return None };
         let Op::Index(at) = &def.body[args[0]].op else { return None };
-        let is_place = at.as_symbol().and_then(|s| own(s, '%')) == Some(j);
+        let is_place = at.as_variable() == Some(j);
         (is_place && deps[args[1]] & def.inner_vars() == 0).then_some((k, args[0], args[1]))
     })
 }
 
 /// Whether a statement is an integer that is loaded at a position of the list and used as an index of other loads.
 fn is_listed(def: &KernelDef, k: usize, inside: usize) -> bool {
-    let name = format!("${k}");
     let is_index = |step: &Step| match &step.op {
-        Op::Load { access, .. } => access.computed.iter().any(|c| c.expr.as_symbol() == Some(&name)),
+        Op::Load { access, .. } => access.computed.iter().any(|c| c.expr == Dim::statement(k)),
         Op::Const(_) | Op::Index(_) | Op::Apply { .. } | Op::Convert(..) | Op::Reduce { .. } => false,
     };
     matches!(def.body[k], Step { op: Op::Load { guard: Some(g), .. }, dtype: DType::I64 } if g == inside)
@@ -100,7 +99,7 @@ fn rows_with_one_list(def: &KernelDef, length: usize) -> Option<(usize, i64)> {
             let blocks = part.expr.terms().filter(|(monomial, _)| !monomial.is_empty());
             for block in blocks {
                 let ([Atom::FloorDiv(row, rows)], 1) = block else { return None };
-                let block = (own(row.as_symbol()?, '%')?, rows.as_const()?);
+                let block = (row.as_variable()?, rows.as_const()?);
                 if found.is_some_and(|f| f != block) || (0..def.n_vars()).any(|v| access.moves_with(v)) {
                     return None;
                 }
@@ -115,18 +114,12 @@ fn rows_with_one_list(def: &KernelDef, length: usize) -> Option<(usize, i64)> {
 /// Makes an access move with the key's number instead of looking it up. Returns the limit that the key is checked
 /// against.
 fn take_key(access: &mut Access, (j, key): (usize, usize), by_key: &dyn Fn(usize) -> bool) -> Option<Size> {
-    let name = format!("${key}");
-    let at = access.computed.iter().position(|c| c.expr.as_symbol() == Some(&name))?;
+    let at = access.computed.iter().position(|c| c.expr == Dim::statement(key))?;
     let part = access.computed.remove(at);
-    let moves = |c: &Computed| symbols_of(&c.expr, '%').any(|v| v == j) || symbols_of(&c.expr, '$').any(by_key);
+    let moves = |c: &Computed| c.expr.variables().contains(&j) || c.expr.statements().into_iter().any(by_key);
     let fits = access.coords.len() == 1 && !access.moves_with(j) && !access.computed.iter().any(moves);
     access.coords[part.coord].strides[j] = part.stride;
     part.limit.filter(|_| fits)
-}
-
-/// Numbers of the kernel's own symbols that begin with `mark`.
-fn symbols_of(d: &Dim, mark: char) -> impl Iterator<Item = usize> {
-    d.symbols().into_iter().filter_map(move |s| own(&s, mark))
 }
 
 pub fn emit(cx: &Cx<Mlir>, asm: &mut Mlir, plan: &Plan, lists: &Lists) {

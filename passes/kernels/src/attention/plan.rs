@@ -6,6 +6,7 @@ use super::segments::Segments;
 use crate::contract::{is_one_instruction, tiles};
 use crate::def::*;
 use sardonyx_base::cpu::{Extension, Level};
+use sardonyx_base::dim::Symbol;
 use sardonyx_base::{DType, Dim};
 use sardonyx_dialects::scalar::{Conversion, ReduceFn, ScalarFn};
 
@@ -293,7 +294,7 @@ impl<'a> Parts<'a> {
     fn columns(&self, weight: usize, access: &Access) -> Option<usize> {
         let columns = (0..self.def.outer.len()).filter(|v| self.deps[weight] >> v & 1 == 0);
         let e = columns.filter(|v| access.stride(*v).is(1)).max()?;
-        let moved = access.computed.iter().any(|c| c.expr.symbols().iter().any(|s| own(s, '%') == Some(e)));
+        let moved = access.computed.iter().any(|c| c.expr.variables().contains(&e));
         (!moved).then_some(e)
     }
 
@@ -344,8 +345,8 @@ impl<'a> Parts<'a> {
         let Op::Load { access, guard: None } = &self.def.body[k].op else { return None };
         // A constant statement may be a value set from outside, such as the first key of a run.
         let given = |k: usize| matches!(self.def.body[k].op, Op::Const(_));
-        let fixed = |s: &str| own(s, '%').is_none_or(|v| v < j) && own(s, '$').is_none_or(given);
-        let own_place = |c: &Computed| c.limit.is_none() && c.expr.symbols().iter().all(|s| fixed(s));
+        let fixed = |s: &Symbol| s.variable().is_none_or(|v| v < j) && s.statement().is_none_or(given);
+        let own_place = |c: &Computed| c.limit.is_none() && c.expr.symbols().iter().all(fixed);
         let fits = access.computed.iter().all(own_place) && self.def.reads[access.buffer].panels.is_none();
         fits.then_some(access)
     }

@@ -9,6 +9,7 @@ use super::{Item, Keys, is_alone, runs_of};
 use crate::asm::{Asm, Bin, CmpI, Mlir, Val};
 use crate::cx::Cx;
 use crate::def::*;
+use sardonyx_base::dim::Symbol;
 use sardonyx_dialects::scalar::ScalarFn;
 
 /// Kernel whose keys are given by tables of first keys and lengths.
@@ -32,7 +33,7 @@ impl Segments {
         let compares = |(k, step): (usize, &Step)| {
             let Op::Apply { f: ScalarFn::Lt, args } = &step.op else { return None };
             let Op::Index(at) = &def.body[args[0]].op else { return None };
-            let is_key = at.as_symbol().and_then(|s| own(s, '%')) == Some(j);
+            let is_key = at.as_variable() == Some(j);
             let loaded = matches!(def.body[args[1]].op, Op::Load { .. });
             (is_key && loaded && per_row(args[1])).then_some((k, args[1]))
         };
@@ -45,8 +46,8 @@ impl Segments {
             match &step.op {
                 Op::Load { access, guard } if deps[k] >> j & 1 == 1 => {
                     let [part] = &access.computed[..] else { return None };
-                    let (one, rest) = part.expr.linear_in(&format!("%{j}"))?;
-                    let at = (own(rest.as_symbol()?, '$')?, part.limit?);
+                    let (one, rest) = part.expr.linear_in(&Symbol::Variable(j))?;
+                    let at = (rest.as_symbol()?.statement()?, part.limit?);
                     let fits = one.is_const(1)
                         && *guard == Some(inside)
                         && access.coords.iter().all(|c| c.strides[j].is(0))

@@ -69,7 +69,7 @@ impl CpuPlan for Plan {
 /// Loops over batch, groups of chunks of rows, strips of columns, chunks, rows, reduction, columns. Chunks of several
 /// slabs are modelled as groups of their own.
 fn loops(def: &KernelDef, plan: &Plan, params: &[i64]) -> Vec<Loop> {
-    let paired = plan.is_paired(def).eval(&|s| params.get(own(s, 'p')?).copied()).is_ok_and(|p| p == 1);
+    let paired = plan.is_paired(def).eval_params(params).is_ok_and(|p| p == 1);
     let strip = if paired { 2 * WIDTH } else { WIDTH };
     let rows = |step| plan.m.map(|var| Loop::Var { var, step });
     let mut loops: Vec<Loop> = plan.batch.iter().map(|&var| Loop::Var { var, step: 1 }).collect();

@@ -212,7 +212,7 @@ pub fn plain(def: &KernelDef, k: usize) -> Option<&Access> {
 
 /// Whether a computed part depends on the variable; only batch variables are allowed to.
 fn computed_with(access: &Access, var: usize) -> bool {
-    access.computed.iter().any(|c| c.expr.symbols().iter().any(|s| own(s, '%') == Some(var)))
+    access.computed.iter().any(|c| c.expr.variables().contains(&var))
 }
 
 /// Returns the roles with these accesses as A and B, and their score. Only B may be packed in panels, and then along

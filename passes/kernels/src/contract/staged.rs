@@ -8,6 +8,7 @@ use super::plan::{Form, Plan, WIDTH};
 use crate::def::*;
 use crate::scalar;
 use sardonyx_base::Dim;
+use sardonyx_base::dim::Symbol;
 use sardonyx_dialects::scalar::{Conversion, ScalarFn};
 use std::collections::BTreeSet;
 
@@ -83,7 +84,7 @@ impl Staged {
             _ => None,
         };
         let places: Vec<&Dim> = parts.iter().filter_map(place).collect();
-        if places.iter().any(|place| place.symbols().contains(format!("%{unit}").as_str())) {
+        if places.iter().any(|place| place.variables().contains(&unit)) {
             return None;
         }
         let columns = if plan.diagonal { WIDTH } else { def.extent(unit).as_const()? };
@@ -152,7 +153,7 @@ fn axis(def: &KernelDef, (load, places): (&Access, &[&Dim]), tap: usize, moving:
 fn together(load: &Access, places: &[&Dim], [u, t]: [usize; 2]) -> Option<(i64, i64)> {
     let mut found = None;
     for place in places {
-        let [s, d] = [u, t].map(|v| place.linear_in(&format!("%{v}")).and_then(|(step, _)| step.as_const()));
+        let [s, d] = [u, t].map(|v| place.linear_in(&Symbol::Variable(v)).and_then(|(step, _)| step.as_const()));
         match (s?, d?) {
             (0, 0) => {}
             (s, d) if s > 0 && d > 0 => {

@@ -5,6 +5,7 @@ mod groups;
 use super::contract::WIDTH;
 use super::linear::lower;
 use super::target::Target;
+use sardonyx_base::dim::Symbol;
 use sardonyx_base::{DType, Dim, Encoding};
 use sardonyx_dialects::flow::Window;
 use sardonyx_dialects::flow::kernel::{Body, Class, Container, Kernel, Memlet, Statement};
@@ -165,7 +166,7 @@ fn pack(kernel: &Kernel, common: usize, loads: impl Iterator<Item = usize>) -> O
 fn sorted_sums(kernel: &Kernel, operand: &Memlet) -> Kernel {
     let flat = flat(kernel, operand);
     let (n_outer, n_inner) = (kernel.outer.len(), kernel.inner.len());
-    let stride = |i: &usize| flat.linear_in(&format!("%{}", n_outer + i)).and_then(|(stride, _)| stride.as_const());
+    let stride = |i: &usize| flat.linear_in(&Symbol::Variable(n_outer + i)).and_then(|(stride, _)| stride.as_const());
     let mut order: Vec<usize> = (0..n_inner).collect();
     order.sort_by_key(|i| std::cmp::Reverse(stride(i).unwrap_or(i64::MAX)));
     let mut sorted = kernel.clone();
@@ -202,8 +203,7 @@ fn matrix(kernel: &Kernel, memlet: &Memlet, other: &Memlet, summed: Range<usize>
     let n_outer = kernel.outer.len();
     let (mut rows, mut columns) = (vec![], vec![]);
     for (v, extent) in kernel.extents().enumerate() {
-        let symbol = format!("%{v}");
-        let (stride, rest) = flat.linear_in(&symbol)?;
+        let (stride, rest) = flat.linear_in(&Symbol::Variable(v))?;
         flat = rest;
         let digit = Digit { var: v, stride: stride.as_const()?, extent: extent.as_const() };
         if digit.extent == Some(1) {
@@ -216,7 +216,7 @@ fn matrix(kernel: &Kernel, memlet: &Memlet, other: &Memlet, summed: Range<usize>
             return None;
         } else if digit.stride != 0 {
             // A variable of both operands enumerates a batch of matrices.
-            if other.index.iter().any(|d| d.symbols().iter().any(|s| **s == *symbol)) {
+            if other.index.iter().any(|d| d.variables().contains(&v)) {
                 return None;
             }
             columns.push(digit);

@@ -60,9 +60,9 @@ mod tests {
 
     #[test]
     fn a_cluster_and_tensor_maps_are_part_of_the_entry() {
-        let plain = GpuLaunch::plain(Dim::symbol("p0"), 128);
+        let plain = GpuLaunch::plain(Dim::param(0), 128);
         assert_eq!((plain.params().count(), plain.directives().as_str()), (0, "\n.reqntid 128, 1, 1"));
-        let (dims, stride_bytes) = (vec![Dim::constant(64), Dim::symbol("p0")], vec![Dim::constant(128)]);
+        let (dims, stride_bytes) = (vec![Dim::constant(64), Dim::param(0)], vec![Dim::constant(128)]);
         let map = TensorMap { buffer: 0, dims, stride_bytes, tile: vec![64, 128], swizzle_bytes: Some(128) };
         let launch = GpuLaunch { cluster: 2, tensor_maps: vec![map.clone(), map], ..plain };
         assert_eq!(launch.directives(), "\n.reqntid 128, 1, 1\n.reqnctapercluster 2, 1, 1");

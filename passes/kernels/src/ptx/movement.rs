@@ -7,6 +7,7 @@
 use crate::def::*;
 use crate::scalar;
 use sardonyx_base::Dim;
+use sardonyx_base::dim::Symbol;
 use sardonyx_dialects::scalar::{Conversion, ScalarFn};
 
 /// Bytes of a sector, in which traffic is counted.
@@ -134,11 +135,7 @@ impl<'a> Launch<'a> {
     }
 
     fn expr_vars(&self, d: &Dim) -> VarSet {
-        d.symbols().iter().fold(0, |set, s| match (own(s, '%'), own(s, '$')) {
-            (Some(v), _) => set | 1 << v,
-            (None, Some(k)) => set | self.deps[k],
-            (None, None) => set,
-        })
+        dim_vars(d, &self.deps)
     }
 
     /// Index of the element that is accessed at a point. A data-dependent index is replaced by an arbitrary one below
@@ -172,11 +169,11 @@ impl<'a> Launch<'a> {
     }
 
     fn eval(&self, d: &Dim, point: &[i64]) -> Option<i64> {
-        let value = |s: &str| match (own(s, '%'), own(s, '$'), own(s, 'p')) {
-            (Some(v), _, _) => point.get(v).copied(),
-            (None, Some(k), _) => self.whole_number(k, point),
-            (None, None, Some(p)) => self.params.get(p).copied(),
-            (None, None, None) => None,
+        let value = |symbol: &Symbol| match symbol {
+            Symbol::Variable(v) => point.get(*v).copied(),
+            Symbol::Statement(k) => self.whole_number(*k, point),
+            Symbol::Param(n) => self.params.get(*n).copied(),
+            Symbol::BufferBytes(_) | Symbol::Grid | Symbol::Named(_) => None,
         };
         d.eval(&value).ok()
     }
@@ -213,7 +210,7 @@ impl<'a> Launch<'a> {
         let mut seen: Vec<&Access> = vec![];
         let (mut elements, mut end) = (0, 0);
         // The conditions do not depend on the number of work items.
-        let footprint = self.def.footprint(Dim::symbol("grid"));
+        let footprint = self.def.footprint(Symbol::Grid.into());
         let touches = self.touches();
         for (touch, ways) in touches.iter().zip(&footprint.accesses) {
             if touch.buffer(self.def) != buffer || seen.contains(&touch.access) {
@@ -223,8 +220,8 @@ impl<'a> Launch<'a> {
             let moved = self.def.access_vars(touch.access, &self.deps);
             let points = self.points(moved, touch.guard);
             // One of the conditions is the minimum length of the buffer.
-            let name = format!("b{buffer}");
-            let demand = |d: &Dim| d.linear_in(&name).filter(|(c, _)| c.is_const(1)).map(|(_, rest)| -self.dim(&rest));
+            let size = Symbol::BufferBytes(buffer);
+            let demand = |d: &Dim| d.linear_in(&size).filter(|(c, _)| c.is_const(1)).map(|(_, rest)| -self.dim(&rest));
             let long = ways.iter().filter_map(|w| w.iter().find_map(demand)).min();
             let below = long.map_or(i64::MAX, |bytes| bytes / touch.bytes(self.def));
             elements += points.min(below).max(0);

@@ -88,8 +88,8 @@ impl Case {
         let mut ptx = kernel.emit("k").unwrap();
         ptx.text = change(ptx.text);
         let symbol = |s: &str| self.problem.symbol(s);
-        let params: Vec<i64> = lowered.params.iter().map(|d| d.eval(&symbol).unwrap()).collect();
-        let grid = ptx.launch.grid.eval(&|s| params.get(s.strip_prefix('p')?.parse::<usize>().ok()?).copied()).unwrap();
+        let params: Vec<i64> = lowered.params.iter().map(|d| d.eval_named(&symbol).unwrap()).collect();
+        let grid = ptx.launch.grid.eval_params(&params).unwrap();
         let mut memory = Memory::new();
         let mut list = Params::new();
         for (i, (t, c)) in self.reads.iter().zip(&self.kernel.reads).enumerate() {
@@ -121,12 +121,12 @@ impl Case {
 }
 
 fn sizes(problem: &Problem, c: &Container) -> Vec<usize> {
-    c.dims.iter().map(|d| d.eval(&|s| problem.symbol(s)).unwrap() as usize).collect()
+    c.dims.iter().map(|d| d.eval_named(&|s| problem.symbol(s)).unwrap() as usize).collect()
 }
 
 fn room_bytes(problem: &Problem, c: &Container) -> usize {
     let dims = c.memory_dims();
-    let n: i64 = dims.iter().map(|d| d.eval(&|s| problem.symbol(s)).unwrap()).product();
+    let n: i64 = dims.iter().map(|d| d.eval_named(&|s| problem.symbol(s)).unwrap()).product();
     n as usize * (c.dtype.bits() as usize).max(8) / 8
 }
 
@@ -138,7 +138,7 @@ fn place(memory: &mut Memory, at: u64, t: &Tensor, problem: &Problem, c: &Contai
     let dims = sizes(problem, c);
     let element = t.dtype().bytes();
     let run: usize = dims[*axis..].iter().product::<usize>() * element;
-    let room = size.eval(&|s| problem.symbol(s)).unwrap() as usize;
+    let room = size.eval_named(&|s| problem.symbol(s)).unwrap() as usize;
     let pitch: usize = dims[*axis + 1..].iter().product::<usize>() * room * element;
     for (i, part) in t.bytes().chunks(run.max(1)).enumerate() {
         memory.write(at + (i * pitch) as u64, part).unwrap();

@@ -1,6 +1,7 @@
 //! Attention problems: sizes, element types, layouts of operands, and variants of the scores and weights
 
 use crate::build::Builder;
+use sardonyx_base::dim::Symbol;
 use sardonyx_base::{DType, Dim};
 use sardonyx_dialects::flow::kernel::Kernel;
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
@@ -138,7 +139,8 @@ impl Problem {
 
     /// Returns an expression with numbers in place of the symbols that are known at compile time.
     fn size(&self, text: &str) -> String {
-        let known = |s: &str| {
+        let known = |s: &Symbol| {
+            let s = s.name()?;
             let symbolic = if matches!(s, "d" | "e") { self.symbolic_width } else { self.symbolic };
             if symbolic { None } else { Some(Dim::constant(self.symbol(s)?)) }
         };

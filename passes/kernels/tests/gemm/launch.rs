@@ -48,7 +48,8 @@ impl Case {
         // An offset for unsigned bytes, so that no value is negative.
         let zero = |dtype: DType| if dtype == DType::U8 { 247.0 } else { 0.0 };
         let read = |c: &sardonyx_dialects::flow::kernel::Container| {
-            let dims: Vec<usize> = c.dims.iter().map(|d| d.eval(&|s| problem.symbol(s)).unwrap() as usize).collect();
+            let dims: Vec<usize> =
+                c.dims.iter().map(|d| d.eval_named(&|s| problem.symbol(s)).unwrap() as usize).collect();
             let values: Vec<f64> = (0..dims.iter().product()).map(|_| number() + zero(c.dtype)).collect();
             tensor(c.dtype, &dims, &values)
         };
@@ -120,8 +121,9 @@ impl Case {
         let (def, target) = (&lowered.def, Target::from_ptx(target).unwrap());
         let mut ptx = GpuKernel { def, target, plan }.emit("k").unwrap();
         ptx.text = change(ptx.text);
-        let params: Vec<i64> = lowered.params.iter().map(|d| d.eval(&|s| self.problem.symbol(s)).unwrap()).collect();
-        let grid = ptx.launch.grid.eval(&|s| params.get(s.strip_prefix('p')?.parse::<usize>().ok()?).copied()).unwrap();
+        let params: Vec<i64> =
+            lowered.params.iter().map(|d| d.eval_named(&|s| self.problem.symbol(s)).unwrap()).collect();
+        let grid = ptx.launch.grid.eval_params(&params).unwrap();
         let mut memory = Memory::new();
         let mut list = Params::new();
         for (i, (t, c)) in self.reads.iter().zip(&self.kernel.reads).enumerate() {
@@ -131,7 +133,8 @@ impl Case {
             list = list.u64(at);
         }
         let symbol = |s: &str| self.problem.symbol(s);
-        let dims: Vec<usize> = self.kernel.writes[0].dims.iter().map(|d| d.eval(&symbol).unwrap() as usize).collect();
+        let dims: Vec<usize> =
+            self.kernel.writes[0].dims.iter().map(|d| d.eval_named(&symbol).unwrap() as usize).collect();
         let dtype = self.problem.dtype;
         let bytes = dims.iter().product::<usize>() * dtype.bytes();
         let result = memory.alloc(bytes, &format!("b{}", self.reads.len()));

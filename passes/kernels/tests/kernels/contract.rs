@@ -366,7 +366,7 @@ pub fn rows_are_independent(name: &str, kernel: Kernel, n: usize) {
         let f = library.kernel("k", level);
         let (expected, _) = run(f, &lowered, &whole, i64::MAX / 2);
         for m in (1..=17).chain([47, 48, 49]) {
-            let first_rows = |t: &Tensor, c: &Container| match c.dims.first().and_then(Dim::as_symbol) {
+            let first_rows = |t: &Tensor, c: &Container| match c.dims.first().and_then(Dim::as_name) {
                 Some("m") => {
                     let (columns, all) = (t.dims()[1], t.to_vec::<f32>().unwrap());
                     Tensor::from_vec(vec![m, columns], all[..m * columns].to_vec())

@@ -29,7 +29,8 @@ impl Case {
     pub fn new(name: &str, kernel: Kernel, symbols: &[(&'static str, i64)]) -> Case {
         let mut random = Random(1 + name.bytes().fold(0u64, |h, b| h.wrapping_mul(31).wrapping_add(b as u64)));
         let value = |s: &str| symbols.iter().find(|(n, _)| *n == s).map(|(_, v)| *v);
-        let sizes = |dims: &[Dim]| -> Vec<usize> { dims.iter().map(|d| d.eval(&value).unwrap() as usize).collect() };
+        let sizes =
+            |dims: &[Dim]| -> Vec<usize> { dims.iter().map(|d| d.eval_named(&value).unwrap() as usize).collect() };
         let reads = kernel.reads.iter().map(|c| random.tensor(c.dtype, sizes(&c.dims))).collect();
         Case { name: name.into(), kernel, symbols: symbols.to_vec(), reads, absolute: 1e-6, relative: 4e-7 }
     }
@@ -193,10 +194,9 @@ pub fn run(f: KernelFn, lowered: &Lowered, case: &Case, piece: i64) -> (Vec<Vec<
     for container in &case.kernel.writes {
         memory.push(Guarded::new(room_bytes(container, &value), 1));
     }
-    let params: Vec<i64> = lowered.params.iter().map(|d| d.eval(&value).unwrap()).collect();
-    let grid = lowered.grid.eval(&value).unwrap();
-    let by_param = |s: &str| params.get(s.strip_prefix('p')?.parse::<usize>().ok()?).copied();
-    let scratch_bytes = lowered.scratch_bytes.eval(&by_param).unwrap();
+    let params: Vec<i64> = lowered.params.iter().map(|d| d.eval_named(&value).unwrap()).collect();
+    let grid = lowered.grid.eval_named(&value).unwrap();
+    let scratch_bytes = lowered.scratch_bytes.eval_params(&params).unwrap();
     let scratch = Guarded::new(scratch_bytes as usize, 64);
     let buffers: Vec<*mut u8> = memory.iter().map(|m| m.start).collect();
     let mut status = 0;
@@ -226,13 +226,13 @@ pub fn run(f: KernelFn, lowered: &Lowered, case: &Case, piece: i64) -> (Vec<Vec<
 
 /// Returns the number of bytes of a container that is not packed, with its spare capacity.
 pub fn room_bytes(container: &Container, value: &dyn Fn(&str) -> Option<i64>) -> usize {
-    let n: i64 = container.memory_dims().iter().map(|d| d.eval(value).unwrap()).product();
+    let n: i64 = container.memory_dims().iter().map(|d| d.eval_named(value).unwrap()).product();
     container.dtype.bytes_for(n as usize).unwrap()
 }
 
 /// Returns the byte range of each element of a container that is not packed; the elements are in row-major order.
 pub fn places(container: &Container, value: &dyn Fn(&str) -> Option<i64>) -> Vec<Range<usize>> {
-    let sizes = |dims: &[Dim]| -> Vec<usize> { dims.iter().map(|d| d.eval(value).unwrap() as usize).collect() };
+    let sizes = |dims: &[Dim]| -> Vec<usize> { dims.iter().map(|d| d.eval_named(value).unwrap() as usize).collect() };
     let mut starts = vec![0];
     for (n, stride) in sizes(&container.dims).into_iter().zip(sizes(&container.strides())) {
         starts = starts.into_iter().flat_map(|s| (0..n).map(move |i| s + i * stride)).collect();
@@ -254,8 +254,8 @@ pub fn check(cases: &[Case]) {
     check_on(cases, executed);
 }
 
-/// Compiles the kernels of the cases of this run into one object, equal kernels once. Checks each case on every level that
-/// `executed` returns, over the whole grid at once and in chunks.
+/// Compiles the kernels of the cases of this run into one object, equal kernels once. Checks each case on every level
+/// that `executed` returns, over the whole grid at once and in chunks.
 pub fn check_on(cases: &[Case], executed: fn(&[Level]) -> Vec<Level>) {
     let cases = some(cases);
     let lowered: Vec<Lowered> =

@@ -52,9 +52,8 @@ pub fn launch(lowered: &Lowered, case: &Case, seed: u64) -> Outcome {
         buffers.push(memory.alloc(room_bytes(container, &value).max(1), &name));
     }
     let status = filled(&mut memory, "status", &[0; 8]);
-    let params: Vec<i64> = lowered.params.iter().map(|d| d.eval(&value).unwrap()).collect();
-    let by_param = |s: &str| params.get(s.strip_prefix('p')?.parse::<usize>().ok()?).copied();
-    let grid = kernel.launch.grid.eval(&by_param).unwrap();
+    let params: Vec<i64> = lowered.params.iter().map(|d| d.eval_named(&value).unwrap()).collect();
+    let grid = kernel.launch.grid.eval_params(&params).unwrap();
     let mut report = Report::default();
     if grid > 0 {
         let words = buffers.iter().fold(Params::new(), |all, b| all.u64(*b));

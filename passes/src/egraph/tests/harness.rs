@@ -137,7 +137,7 @@ impl<'a> Values<'a> {
             let args: Vec<Tensor> = node.args.iter().map(|a| all[a.index()].clone()).collect();
             let value = match &node.op {
                 Op::Input { name, .. } | Op::Param { name, .. } => {
-                    let dims = node.ty.dims.iter().map(|d| d.eval(symbols).map(|n| n as usize));
+                    let dims = node.ty.dims.iter().map(|d| d.eval_named(symbols).map(|n| n as usize));
                     let dims = dims.collect::<Result<Vec<usize>>>()?;
                     match name.strip_prefix("index").and_then(|n| n.split('.').next()?.parse::<usize>().ok()) {
                         Some(n) => {

@@ -106,7 +106,7 @@ fn what_is_extracted_means_the_same() {
                 all.push(match &node.op {
                     Op::Input { name, .. } | Op::Param { name, .. } => {
                         let dims: Vec<usize> =
-                            node.ty.dims.iter().map(|d| d.eval(&symbols).unwrap() as usize).collect();
+                            node.ty.dims.iter().map(|d| d.eval_named(&symbols).unwrap() as usize).collect();
                         let own = name.bytes().fold(seed, |h, b| h * 31 + u64::from(b));
                         super::values::tensor(&mut Random::new(own), node.ty.dtype, &dims, Kind::Ordinary)
                     }

@@ -1,6 +1,6 @@
 //! batch = 8, rows in 0..1024  =>  `rows*384 - batch` in -8..393208: intervals of expressions
 
-use super::{Atom, Dim};
+use super::{Atom, Dim, Symbol};
 use crate::{Error, Result};
 
 /// The smallest and the largest value of an expression.
@@ -10,7 +10,7 @@ impl Dim {
     /// The interval of the expression's values, given an interval for each symbol. It may be wider than necessary: the
     /// occurrences of a symbol are treated as independent. Errors: E0204 for a symbol without values, E0202 on
     /// overflow.
-    pub fn bounds(&self, symbol: &dyn Fn(&str) -> Option<Bounds>) -> Result<Bounds> {
+    pub fn bounds(&self, value: &dyn Fn(&Symbol) -> Option<Bounds>) -> Result<Bounds> {
         let overflow = || Error::user("E0202", format!("the bounds of `{self}` overflow"));
         if self.is_overflow() {
             return Err(overflow());
@@ -19,7 +19,7 @@ impl Dim {
         for (monomial, c) in self.terms() {
             let mut product = (c, c);
             for atom in monomial {
-                let factor = atom.bounds(symbol)?;
+                let factor = atom.bounds(value)?;
                 product = extremes(product, factor, i64::checked_mul).ok_or_else(overflow)?;
             }
             let both = sum.0.checked_add(product.0).zip(sum.1.checked_add(product.1));
@@ -30,11 +30,11 @@ impl Dim {
 }
 
 impl Atom {
-    fn bounds(&self, symbol: &dyn Fn(&str) -> Option<Bounds>) -> Result<Bounds> {
-        let of_both = |a: &Dim, b: &Dim| Ok((a.bounds(symbol)?, b.bounds(symbol)?));
+    fn bounds(&self, value: &dyn Fn(&Symbol) -> Option<Bounds>) -> Result<Bounds> {
+        let of_both = |a: &Dim, b: &Dim| Ok((a.bounds(value)?, b.bounds(value)?));
         match self {
-            Atom::Symbol(name) => {
-                symbol(name).ok_or_else(|| Error::user("E0204", format!("the symbol `{name}` has no value")))
+            Atom::Symbol(symbol) => {
+                value(symbol).ok_or_else(|| Error::user("E0204", format!("the symbol `{symbol}` has no value")))
             }
             Atom::FloorDiv(a, b) => {
                 let (a, b) = of_both(a, b)?;
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     fn bounds(text: &str, a: Bounds, b: Bounds) -> Result<Bounds> {
-        Dim::parse(text)?.bounds(&|name| match name {
+        Dim::parse(text)?.bounds(&|symbol| match symbol.name()? {
             "a" => Some(a),
             "b" => Some(b),
             _ => None,
@@ -74,7 +74,7 @@ mod tests {
         for text in texts {
             let (dim, (lo, hi)) = (Dim::parse(text).unwrap(), bounds(text, (0, 9), (2, 5)).unwrap());
             for (a, b) in (0..=9).flat_map(|a| (2..=5).map(move |b| (a, b))) {
-                let value = dim.eval(&|name| Some(if name == "a" { a } else { b })).unwrap();
+                let value = dim.eval_named(&|name| Some(if name == "a" { a } else { b })).unwrap();
                 assert!((lo..=hi).contains(&value), "{text} at {a}, {b}");
             }
         }

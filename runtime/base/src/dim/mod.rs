@@ -6,25 +6,27 @@
 //! Overflow does not panic: it gives the absorbing value [`Dim::overflow`], which prints as `overflow`.
 
 mod bounds;
+mod symbol;
 mod text;
 
 pub use bounds::Bounds;
+pub use symbol::Symbol;
 
 #[cfg(test)]
 mod tests;
 
 use crate::{Error, Result};
 use std::cmp::Ordering;
+use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Add, Mul, Neg, Sub};
 use std::sync::Arc;
 
 /// A factor of a monomial.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Atom {
-    /// A named non-negative integer.
-    Symbol(Arc<str>),
+    /// A non-negative integer that is known later.
+    Symbol(Symbol),
     /// ⌊first / second⌋; it has no value unless the second operand is positive.
     FloorDiv(Arc<Dim>, Arc<Dim>),
     /// The larger of both operands, which are sorted.
@@ -65,11 +67,6 @@ impl Dim {
             terms.insert(vec![], value);
         }
         Dim { terms, overflow: false }
-    }
-
-    /// Returns the expression that consists of a symbol.
-    pub fn symbol(name: &str) -> Dim {
-        Dim::atom(Atom::Symbol(name.into()))
     }
 
     /// The absorbing value that every arithmetic overflow gives.
@@ -144,15 +141,6 @@ impl Dim {
     /// Whether the expression is this constant.
     pub fn is_const(&self, value: i64) -> bool {
         self.as_const() == Some(value)
-    }
-
-    /// The name, if the expression is a single symbol.
-    pub fn as_symbol(&self) -> Option<&str> {
-        let (monomial, &c) = self.terms.iter().next()?;
-        match (self.terms.len(), c, monomial.as_slice()) {
-            (1, 1, [Atom::Symbol(name)]) => Some(name),
-            _ => None,
-        }
     }
 
     /// Monomials with their coefficients, in a fixed order.
@@ -286,7 +274,7 @@ impl Dim {
     }
 
     /// The value under an assignment of the symbols. Errors: E0204 for a symbol without a value, E0202 on overflow.
-    pub fn eval(&self, value: &dyn Fn(&str) -> Option<i64>) -> Result<i64> {
+    pub fn eval(&self, value: &dyn Fn(&Symbol) -> Option<i64>) -> Result<i64> {
         let overflow = || Error::user("E0202", format!("the value of `{self}` overflows"));
         if self.overflow {
             return Err(overflow());
@@ -302,8 +290,23 @@ impl Dim {
         Ok(sum)
     }
 
+    /// The value under an assignment of the names. Errors: like [`eval`](Dim::eval).
+    pub fn eval_named(&self, value: &dyn Fn(&str) -> Option<i64>) -> Result<i64> {
+        self.eval(&|symbol| value(symbol.name()?))
+    }
+
+    /// The value under the parameters of a launch. Errors: like [`eval`](Dim::eval).
+    pub fn eval_params(&self, params: &[i64]) -> Result<i64> {
+        self.eval(&|symbol| params.get(symbol.param()?).copied())
+    }
+
+    /// Replaces the parameters of a launch.
+    pub fn by_params(&self, params: &[Dim]) -> Dim {
+        self.substitute(&|symbol| params.get(symbol.param()?).cloned())
+    }
+
     /// Replaces the symbols for which `by` returns an expression.
-    pub fn substitute(&self, by: &dyn Fn(&str) -> Option<Dim>) -> Dim {
+    pub fn substitute(&self, by: &dyn Fn(&Symbol) -> Option<Dim>) -> Dim {
         if self.overflow {
             return Dim::overflow();
         }
@@ -311,7 +314,7 @@ impl Dim {
         for (monomial, &c) in &self.terms {
             let product = monomial.iter().fold(Dim::constant(c), |p, atom| {
                 p * match atom {
-                    Atom::Symbol(name) => by(name).unwrap_or_else(|| Dim::symbol(name)),
+                    Atom::Symbol(symbol) => by(symbol).unwrap_or_else(|| symbol.clone().into()),
                     Atom::FloorDiv(a, b) => a.substitute(by).floordiv(&b.substitute(by)),
                     Atom::Max(a, b) => a.substitute(by).maximum(&b.substitute(by)),
                     Atom::Min(a, b) => a.substitute(by).minimum(&b.substitute(by)),
@@ -338,7 +341,7 @@ impl Dim {
         }
         let one = |atom: &Atom| match atom {
             a if a == from => by.clone(),
-            Atom::Symbol(name) => Dim::symbol(name),
+            Atom::Symbol(symbol) => symbol.clone().into(),
             Atom::FloorDiv(a, b) => a.replace(from, by).floordiv(&b.replace(from, by)),
             Atom::Max(a, b) => a.replace(from, by).maximum(&b.replace(from, by)),
             Atom::Min(a, b) => a.replace(from, by).minimum(&b.replace(from, by)),
@@ -347,33 +350,14 @@ impl Dim {
         self.terms.iter().map(term).fold(Dim::constant(0), |sum, t| sum + t)
     }
 
-    /// All symbols that occur, sorted.
-    pub fn symbols(&self) -> BTreeSet<Arc<str>> {
-        let mut out = BTreeSet::new();
-        self.collect_symbols(&mut out);
-        out
-    }
-
-    fn collect_symbols(&self, out: &mut BTreeSet<Arc<str>>) {
-        for atom in self.terms.keys().flatten() {
-            match atom {
-                Atom::Symbol(name) => drop(out.insert(name.clone())),
-                Atom::FloorDiv(a, b) | Atom::Max(a, b) | Atom::Min(a, b) => {
-                    a.collect_symbols(out);
-                    b.collect_symbols(out);
-                }
-            }
-        }
-    }
-
     /// Returns (coefficient, rest) with `self = symbol * coefficient + rest`; the coefficient is 0 if the symbol does
     /// not occur. `None` if the symbol occurs more than once in a term, or within an atom such as a `floordiv`.
-    pub fn linear_in(&self, symbol: &str) -> Option<(Dim, Dim)> {
+    pub fn linear_in(&self, symbol: &Symbol) -> Option<(Dim, Dim)> {
         let mut coefficient = Dim::constant(0);
         let mut rest = Dim::constant(0);
         for (monomial, &c) in &self.terms {
             let (hit, other): (Vec<Atom>, Vec<Atom>) =
-                monomial.iter().cloned().partition(|a| matches!(a, Atom::Symbol(s) if &**s == symbol));
+                monomial.iter().cloned().partition(|a| matches!(a, Atom::Symbol(s) if s == symbol));
             let deeper = Dim { terms: BTreeMap::from([(other.clone(), c)]), overflow: false };
             if hit.len() > 1 || deeper.symbols().contains(symbol) {
                 return None;
@@ -388,15 +372,15 @@ impl Dim {
     }
 
     /// Returns a lower bound, given lower bounds of the symbols; `None` if none can be derived term by term.
-    pub fn lower_bound(&self, symbol_lo: &dyn Fn(&str) -> i64) -> Option<i64> {
+    pub fn lower_bound(&self, symbol_lo: &dyn Fn(&Symbol) -> i64) -> Option<i64> {
         if self.overflow {
             return None;
         }
         // Each symbol is replaced by lo + s' with s' ≥ 0. If all coefficients are then non-negative, the value is at
         // least the constant term.
-        let shifted = self.substitute(&|name| match symbol_lo(name) {
+        let shifted = self.substitute(&|symbol| match symbol_lo(symbol) {
             0 => None,
-            lo => Some(Dim::symbol(name) + Dim::constant(lo)),
+            lo => Some(Dim::from(symbol.clone()) + Dim::constant(lo)),
         });
         shifted.least(MINIMA_MAX)
     }
@@ -424,7 +408,7 @@ impl Dim {
     }
 
     /// Whether `self >= other` can be proved for all symbols at or above their lower bounds.
-    pub fn provably_ge(&self, other: &Dim, symbol_lo: &dyn Fn(&str) -> i64) -> bool {
+    pub fn provably_ge(&self, other: &Dim, symbol_lo: &dyn Fn(&Symbol) -> i64) -> bool {
         (self.clone() - other.clone()).lower_bound(symbol_lo).is_some_and(|lo| lo >= 0)
     }
 }
@@ -455,10 +439,10 @@ impl Atom {
         }
     }
 
-    fn eval(&self, value: &dyn Fn(&str) -> Option<i64>) -> Result<i64> {
+    fn eval(&self, value: &dyn Fn(&Symbol) -> Option<i64>) -> Result<i64> {
         Ok(match self {
-            Atom::Symbol(name) => {
-                value(name).ok_or_else(|| Error::user("E0204", format!("the symbol `{name}` has no value")))?
+            Atom::Symbol(symbol) => {
+                value(symbol).ok_or_else(|| Error::user("E0204", format!("the symbol `{symbol}` has no value")))?
             }
             Atom::FloorDiv(a, b) => {
                 let (a, b) = (a.eval(value)?, b.eval(value)?);
@@ -561,10 +545,4 @@ pub fn product<'a>(dims: impl IntoIterator<Item = &'a Dim>) -> Dim {
 /// `1..512`, or `1..` without an upper bound.
 pub fn range(lo: i64, hi: Option<i64>) -> String {
     format!("{lo}..{}", hi.map_or(String::new(), |hi| hi.to_string()))
-}
-
-/// Returns the symbol for a dimension with this name in a model. Names that begin with `%` or `$`, like the iteration
-/// variables and statements of kernels, get a `_` in front.
-pub fn symbol_of_model(name: &str) -> String {
-    if name.starts_with(['%', '$']) { format!("_{name}") } else { name.to_string() }
 }

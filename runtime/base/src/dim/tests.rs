@@ -53,7 +53,7 @@ fn values_agree_with_integer_arithmetic() {
         let (a, b, c, k) = (next(40) as i64, next(40) as i64, next(9) as i64 + 1, next(7) as i64 + 1);
         let d = ((dim("a") * Dim::constant(k) + dim("b")).floordiv(&dim("c"))).modulo(&Dim::constant(k));
         let value = |s: &str| [("a", a), ("b", b), ("c", c)].iter().find(|(n, _)| *n == s).map(|(_, v)| *v);
-        assert_eq!(d.eval(&value).unwrap(), ((a * k + b).div_euclid(c)).rem_euclid(k));
+        assert_eq!(d.eval_named(&value).unwrap(), ((a * k + b).div_euclid(c)).rem_euclid(k));
     }
 }
 
@@ -72,13 +72,13 @@ fn overflow_is_a_value_not_a_panic() {
 
 #[test]
 fn bounds_are_proved_not_guessed() {
-    let zero = |_: &str| 0;
+    let zero = |_: &Symbol| 0;
     assert!(dim("4*a + b").provably_ge(&dim("a"), &zero));
     assert!(!dim("a").provably_ge(&dim("b"), &zero));
     assert!(dim("2*a").provably_ge(&dim("a + 1"), &|_| 1));
     assert!(!dim("2*a").provably_ge(&dim("a + 1"), &zero));
     // The lower bounds of symbols also count within other expressions.
-    let one = |_: &str| 1;
+    let one = |_: &Symbol| 1;
     assert!(!dim("max(n - 2, m - 2)").provably_ge(&dim("0"), &one));
     assert!(!dim("(n - 2) floordiv m").provably_ge(&dim("0"), &one));
     assert!(dim("(n - 1) floordiv m").provably_ge(&dim("0"), &one));
@@ -90,14 +90,14 @@ fn bounds_are_proved_not_guessed() {
 
 #[test]
 fn a_linear_part_can_be_taken_out() {
-    let (coefficient, rest) = dim("384*%0 + 64*%1 + k").linear_in("%0").unwrap();
+    let (coefficient, rest) = dim("384*%0 + 64*%1 + k").linear_in(&Symbol::Variable(0)).unwrap();
     assert_eq!((coefficient, rest), (dim("384"), dim("64*%1 + k")));
-    assert!(dim("%0 floordiv 2").linear_in("%0").is_none());
+    assert!(dim("%0 floordiv 2").linear_in(&Symbol::Variable(0)).is_none());
 }
 
 #[test]
 fn odd_names_and_the_least_number_survive_the_round_trip() {
-    for name in ["a b", "q\"uo\\te", "zero\u{200b}width", "é", "max", "0x"] {
+    for name in ["a b", "q\"uo\\te", "zero\u{200b}width", "é", "max", "0x", "%0", "$1", "$k", "p1", "grid"] {
         let d = Dim::symbol(name) + Dim::constant(1);
         assert_eq!(Dim::parse(&d.to_string()).unwrap(), d, "{name}");
     }
@@ -109,6 +109,22 @@ fn odd_names_and_the_least_number_survive_the_round_trip() {
     assert_eq!(least.maximum(&least).as_const(), Some(i64::MIN));
     assert_eq!(least.minimum(&Dim::constant(i64::MAX)).as_const(), Some(i64::MIN));
     assert_eq!(least.maximum(&Dim::constant(i64::MAX)).as_const(), Some(i64::MAX));
+}
+
+#[test]
+fn text_alone_tells_symbols_apart_and_only_where_it_is_read() {
+    let own = dim("%3 + $4 + p2");
+    assert_eq!(own, Dim::variable(3) + Dim::statement(4) + Dim::symbol("p2"));
+    assert_eq!((own.variables(), own.statements()), (vec![3], vec![4]));
+    assert_eq!(dim("\"%3\""), Dim::symbol("%3"));
+    assert_eq!(Dim::symbol("%3").to_string(), "\"%3\"");
+    assert_eq!(Dim::parse_names("%3 + $k").unwrap(), Dim::symbol("%3") + Dim::symbol("$k"));
+    let launch = Dim::parse_launch("b0 - 4*p0*p1 + grid").unwrap();
+    assert_eq!((launch.to_string(), launch.names().len()), ("b0 + grid - 4*p0*p1".into(), 0));
+    assert_eq!(launch.by_params(&[dim("n"), dim("2")]).names(), ["n".into()].into());
+    assert_eq!(Dim::parse_launch("p1 - p0").unwrap().eval_params(&[3, 5]).unwrap(), 2);
+    // Numbers are in the order of their values.
+    assert_eq!(dim("%10 + %9 + $2 + n").to_string(), "$2 + %9 + %10 + n");
 }
 
 #[test]
@@ -134,6 +150,6 @@ fn long_expressions_end_soon() {
         let dim = Dim::parse(&text).unwrap();
         // Like a compiler, computes a bound and replaces every symbol; both must end soon.
         let _ = dim.lower_bound(&|_| 1);
-        let _ = dim.substitute(&|s| Some(Dim::symbol(s) + Dim::constant(1)));
+        let _ = dim.substitute(&|s| Some(Dim::from(s.clone()) + Dim::constant(1)));
     }
 }

@@ -1,6 +1,6 @@
 //! Dimension expressions as text: `Dim::parse` reads back what `Display` writes
 
-use super::{Atom, Dim};
+use super::{Atom, Dim, Symbol};
 use crate::{Error, Result};
 use std::fmt;
 
@@ -12,9 +12,25 @@ const WEIGHT_MAX: usize = 1 << 16;
 
 impl Dim {
     /// Parses what `Display` writes, and all other expressions of symbols and integers with `+`, `-`, `*`, `floordiv`,
-    /// `ceildiv`, `mod`, `max(a, b)`, `min(a, b)` and parentheses.
+    /// `ceildiv`, `mod`, `max(a, b)`, `min(a, b)` and parentheses. `%3` is a variable, `$4` a statement, and every
+    /// other word a name.
     pub fn parse(text: &str) -> Result<Dim> {
-        let mut parser = Parser { text, at: 0, depth: 0 };
+        Dim::parse_with(text, Symbol::in_kernel)
+    }
+
+    /// Parses an expression over the arguments of a launch: `p2` is a parameter, `b3` the bytes of a buffer, and `grid`
+    /// the number of work items.
+    pub fn parse_launch(text: &str) -> Result<Dim> {
+        Dim::parse_with(text, Symbol::in_launch)
+    }
+
+    /// Parses an expression in which every word is a name, `%3` too: a dimension as a model writes it.
+    pub fn parse_names(text: &str) -> Result<Dim> {
+        Dim::parse_with(text, |word| word.into())
+    }
+
+    fn parse_with(text: &str, symbol: fn(&str) -> Symbol) -> Result<Dim> {
+        let mut parser = Parser { text, at: 0, depth: 0, symbol };
         let dim = parser.sum()?;
         parser.skip_space();
         if parser.at < text.len() {
@@ -60,8 +76,7 @@ impl fmt::Display for Dim {
 impl fmt::Display for Atom {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Atom::Symbol(name) if plain_name(name) => f.write_str(name),
-            Atom::Symbol(name) => write!(f, "\"{}\"", name.replace('\\', "\\\\").replace('"', "\\\"")),
+            Atom::Symbol(symbol) => write!(f, "{symbol}"),
             Atom::FloorDiv(a, b) => write!(f, "(({a}) floordiv ({b}))"),
             Atom::Max(a, b) => write!(f, "max({a}, {b})"),
             Atom::Min(a, b) => write!(f, "min({a}, {b})"),
@@ -71,19 +86,18 @@ impl fmt::Display for Atom {
 
 static WORDS: &[&str] = &["ceildiv", "floordiv", "max", "min", "mod", "overflow"];
 
-/// Whether a name needs no quotes. `%` and `$` begin the compiler's symbols (iteration variables, loaded indices).
-fn plain_name(name: &str) -> bool {
-    let body = name.strip_prefix(['%', '$']).unwrap_or(name);
-    let own = body.len() < name.len();
-    let mut chars = body.chars();
-    let first = chars.next().is_some_and(|c| c.is_ascii_alphabetic() || c == '_' || (own && c.is_ascii_digit()));
-    first && chars.all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '.')) && !WORDS.contains(&name)
+/// Whether a name needs no quotes: it is an ordinary identifier and no operator.
+pub(super) fn plain_name(name: &str) -> bool {
+    let first = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
+    first && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '.')) && !WORDS.contains(&name)
 }
 
 struct Parser<'a> {
     text: &'a str,
     at: usize,
     depth: usize,
+    /// What a word without quotes stands for.
+    symbol: fn(&str) -> Symbol,
 }
 
 impl<'a> Parser<'a> {
@@ -206,7 +220,7 @@ impl<'a> Parser<'a> {
             Some("max") => self.pair(Dim::maximum),
             Some("min") => self.pair(Dim::minimum),
             Some("overflow") => Ok(Dim::overflow()),
-            Some(name) => Ok(Dim::symbol(name)),
+            Some(word) => Ok((self.symbol)(word).into()),
             None => Err(self.error("a number, a name or `(`")),
         }
     }

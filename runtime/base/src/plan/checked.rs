@@ -547,7 +547,7 @@ checked! {
 }
 
 checked! {
-    /// A kernel, whose expressions are over `p0`, …, `b0`, … and `grid`: see [`LaunchSymbol`](super::LaunchSymbol).
+    /// A kernel, whose expressions are over the arguments of a launch: `p0`, …, `b0`, … and `grid`.
     Kernel {
         /// Symbol in the code entry without the suffix of the CPU level, and name of the entry in PTX.
         symbol: String,
@@ -556,20 +556,20 @@ checked! {
         /// Number of integer parameters.
         params: usize,
         /// Scratch memory of a thread in bytes.
-        scratch_bytes: Dim,
+        scratch_bytes: Dim as launch,
         /// Class such as `map` or `contract`.
         class: String,
         /// Values that must not be negative in a launch with work items, so that the kernel stays within its buffers.
-        requires: Vec<Dim>,
+        requires: Vec<Dim> as launch,
         /// Like `requires`; if one is negative, the kernel would use indices to select from a dimension without
         /// elements.
-        indexes: Vec<Dim>,
+        indexes: Vec<Dim> as launch,
         /// Launch parameters for each GPU target of the plan; empty if there is none.
         targets: Vec<KernelTarget>,
         /// Number of floating-point operations of a launch, for information only; `None` if not counted.
-        flops: Option<Dim>,
+        flops: Option<Dim> as launch,
         /// Bytes that a launch reads and writes, each counted once; for information only.
-        moved_bytes: Option<Dim>,
+        moved_bytes: Option<Dim> as launch,
     }
     |message, _field, i| format!("kernel {i} `{}`", message.symbol)
 }
@@ -580,7 +580,7 @@ checked! {
         /// Architecture such as `sm_80`.
         target: String,
         /// Number of blocks of the one-dimensional grid; if it is 0, nothing is launched.
-        grid: Dim,
+        grid: Dim as launch,
         /// Number of threads of a block.
         block: u32,
         /// Dynamic shared memory of a block in bytes.

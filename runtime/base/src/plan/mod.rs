@@ -58,28 +58,6 @@ pub const THREADS_MAX: u32 = 1024;
 /// Maximum shared memory of a block in bytes.
 pub const SHARED_BYTES_MAX: u32 = 227 << 10;
 
-/// The meaning of a symbol in the expressions of a [`Kernel`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LaunchSymbol {
-    /// `p3`: parameter 3 of the launch.
-    Param(usize),
-    /// `b3`: the bytes of buffer 3.
-    BufferBytes(usize),
-    /// `grid`: the number of work items.
-    Grid,
-}
-
-impl LaunchSymbol {
-    /// Parses a name: `p3`, `b3` or `grid`; `None` for any other symbol.
-    pub fn parse(name: &str) -> Option<LaunchSymbol> {
-        let number = |mark| name.strip_prefix(mark).and_then(|n: &str| n.parse().ok());
-        match name {
-            "grid" => Some(LaunchSymbol::Grid),
-            _ => number('p').map(LaunchSymbol::Param).or_else(|| number('b').map(LaunchSymbol::BufferBytes)),
-        }
-    }
-}
-
 impl ExpectedOutput {
     /// The tolerance with which the output is compared.
     pub fn tolerance(&self) -> Tolerance {

@@ -10,6 +10,11 @@ pub trait Wire<M>: Sized {
     /// Reads and checks the value from the field `field` of a message. Errors: E0401.
     fn read(message: &M, field: &str) -> Result<Self>;
 
+    /// Like [`read`](Wire::read), but expressions are over the arguments of a launch: `p0`, `b0`, `grid`.
+    fn read_launch(message: &M, field: &str) -> Result<Self> {
+        Self::read(message, field)
+    }
+
     /// Returns the field that [`read`](Wire::read) reads as this value.
     fn write(&self) -> M;
 
@@ -19,10 +24,11 @@ pub trait Wire<M>: Sized {
     }
 }
 
-/// Declares a checked struct with the fields of the message of the same name, each converted by [`Wire`]. Fields of the
-/// message after the semicolon are not part of the struct; they are written with default values.
+/// Declares a checked struct with the fields of the message of the same name, each converted by [`Wire`]. `as launch`
+/// marks expressions over the arguments of a launch. Fields of the message after the semicolon are not part of the
+/// struct; they are written with default values.
 macro_rules! checked {
-    ($(#[$meta:meta])* $name:ident { $($(#[$doc:meta])* $field:ident: $ty:ty,)* $(; $($other:ident)*)? }
+    ($(#[$meta:meta])* $name:ident { $($(#[$doc:meta])* $field:ident: $ty:ty $(as $over:ident)?,)* $(; $($other:ident)*)? }
      $(|$message:ident, $list:ident, $i:ident| $label:expr)?) => {
         $(#[$meta])*
         #[derive(Clone, Debug, PartialEq)]
@@ -32,7 +38,7 @@ macro_rules! checked {
 
         impl Wire<messages::$name> for $name {
             fn read(message: &messages::$name, _field: &str) -> Result<$name> {
-                Ok($name { $($field: Wire::read(&message.$field, stringify!($field))?,)* })
+                Ok($name { $($field: checked!(@$($over)?)(&message.$field, stringify!($field))?,)* })
             }
 
             fn write(&self) -> messages::$name {
@@ -44,6 +50,8 @@ macro_rules! checked {
             })?
         }
     };
+    (@) => { Wire::read };
+    (@launch) => { Wire::read_launch };
 }
 pub(super) use checked;
 
@@ -78,15 +86,23 @@ impl Wire<u32> for usize {
     }
 }
 
+fn list<T: Wire<M>, M>(message: &[M], field: &str, read: fn(&M, &str) -> Result<T>) -> Result<Vec<T>> {
+    let element = |(i, m): (usize, &M)| {
+        read(m, field).map_err(|e| match T::label(m, field, i) {
+            Some(label) => e.node(label),
+            None => e,
+        })
+    };
+    message.iter().enumerate().map(element).collect()
+}
+
 impl<T: Wire<M>, M> Wire<Vec<M>> for Vec<T> {
     fn read(message: &Vec<M>, field: &str) -> Result<Vec<T>> {
-        let element = |(i, m): (usize, &M)| {
-            T::read(m, field).map_err(|e| match T::label(m, field, i) {
-                Some(label) => e.node(label),
-                None => e,
-            })
-        };
-        message.iter().enumerate().map(element).collect()
+        list(message, field, T::read)
+    }
+
+    fn read_launch(message: &Vec<M>, field: &str) -> Result<Vec<T>> {
+        list(message, field, T::read_launch)
     }
 
     fn write(&self) -> Vec<M> {
@@ -110,17 +126,29 @@ impl<T: Wire<String>> Wire<String> for Option<T> {
         Some(message).filter(|m| !m.is_empty()).map(|m| T::read(m, field)).transpose()
     }
 
+    fn read_launch(message: &String, field: &str) -> Result<Option<T>> {
+        Some(message).filter(|m| !m.is_empty()).map(|m| T::read_launch(m, field)).transpose()
+    }
+
     fn write(&self) -> String {
         self.as_ref().map(T::write).unwrap_or_default()
     }
 }
 
+fn expression(message: &str, parse: fn(&str) -> Result<Dim>) -> Result<Dim> {
+    if message.len() > EXPRESSION_BYTES_MAX {
+        return Err(malformed(format!("an expression of {} bytes", message.len())));
+    }
+    parse(message).map_err(|e| malformed(e.message))
+}
+
 impl Wire<String> for Dim {
     fn read(message: &String, _field: &str) -> Result<Dim> {
-        if message.len() > EXPRESSION_BYTES_MAX {
-            return Err(malformed(format!("an expression of {} bytes", message.len())));
-        }
-        Dim::parse(message).map_err(|e| malformed(e.message))
+        expression(message, Dim::parse_names)
+    }
+
+    fn read_launch(message: &String, _field: &str) -> Result<Dim> {
+        expression(message, Dim::parse_launch)
     }
 
     fn write(&self) -> String {

@@ -225,10 +225,7 @@ fn copied(
     lines: Lines,
 ) -> Option<Operand> {
     let Op::Load { access, guard: None } = &def.body[k].op else { return None };
-    let of_batch = |c: &Computed| {
-        let in_batch = |s: &str| own(s, '%').is_none_or(|v| roles.batch.contains(&v));
-        c.limit.is_none() && c.expr.symbols().iter().all(|s| in_batch(s))
-    };
+    let of_batch = |c: &Computed| c.limit.is_none() && c.expr.variables().iter().all(|v| roles.batch.contains(v));
     if def.reads[access.buffer].panels.is_some() || !access.computed.iter().all(of_batch) {
         return None;
     }

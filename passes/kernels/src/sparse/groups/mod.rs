@@ -18,6 +18,7 @@ use crate::def::*;
 use crate::nest::Nest;
 use crate::pace::Pace;
 use crate::words::Words;
+use sardonyx_base::dim::Symbol;
 use sardonyx_base::{DType, Dim};
 use sardonyx_dialects::flow::sparse::{patterns, places_of_rows};
 use sardonyx_dialects::scalar::{Conversion, ReduceFn, ScalarFn};
@@ -78,10 +79,10 @@ impl Plan {
         let (value, x) = (plain(value)?, plain(x)?);
         // In value[c, r / m, $pattern, u], the block of rows and the pattern are computed parts.
         let [value_block, value_pattern] = &value.computed[..] else { return None };
-        let pattern = value_pattern.expr.symbols().iter().find_map(|s| own(s, '$'))?;
+        let pattern = value_pattern.expr.statements().first().copied()?;
         let table = number(pattern)?;
         let [x_column] = &x.computed[..] else { return None };
-        let found = x_column.expr.symbols().iter().find_map(|s| own(s, '$'))?;
+        let found = x_column.expr.statements().first().copied()?;
         let column = number(found)?;
         let [column_block, column_pattern] = &column.computed[..] else { return None };
         let [table_row] = &table.computed[..] else { return None };
@@ -93,16 +94,15 @@ impl Plan {
         let m = places.checked_div(each)?;
         let g = value_pattern.stride.as_const()?;
         let patterns = patterns(usize::try_from(n).ok()?, usize::try_from(m).ok()?)?;
-        let row = table_row.expr.symbols().iter().find_map(|s| own(s, '%'))?;
-        let (row_dim, pattern_dim) = (var(row), Dim::symbol(&format!("${pattern}")));
+        let row = table_row.expr.variables().first().copied()?;
+        let (row_dim, pattern_dim) = (Dim::variable(row), Dim::statement(pattern));
         let by = |n: i64| Dim::constant(n);
         let inner = def.outer.len()..def.n_vars();
         // Variables of extent 1 do not occur.
-        let (chunk_var, width) =
-            match inner.clone().find(|v| x_column.expr.symbols().iter().any(|s| own(s, '%') == Some(*v))) {
-                Some(v) => (Some(v), x_column.expr.linear_in(&format!("%{v}"))?.0.as_const()?),
-                None => (None, x_column.limit?.as_const()?),
-            };
+        let (chunk_var, width) = match inner.clone().find(|v| x_column.expr.variables().contains(v)) {
+            Some(v) => (Some(v), x_column.expr.linear_in(&Symbol::Variable(v))?.0.as_const()?),
+            None => (None, x_column.limit?.as_const()?),
+        };
         let chunks = chunk_var.map_or(Some(1), |v| def.extent(v).as_const())?;
         let place_var = (g > 1).then(|| inner.clone().find(|v| value.stride(*v).is(1))).flatten();
         let pattern_var = (each > 1).then(|| inner.clone().find(|v| table.stride(*v).is(1))).flatten();
@@ -116,7 +116,7 @@ impl Plan {
             let moving = set(&mut (0..def.n_vars()).filter(|v| access.moves_with(*v)));
             moving == set(&mut by.iter().flatten().copied()) && access.coords[0].offset.is(0)
         };
-        let chunk_part = chunk_var.map_or(Dim::constant(0), |v| var(v) * by(width));
+        let chunk_part = chunk_var.map_or(Dim::constant(0), |v| Dim::variable(v) * by(width));
         let ok = patterns.len() as i64 == n_patterns
             && (patterns.len() * n as usize) as i64 == each * m
             && vars.len() == inner.len()
@@ -126,7 +126,7 @@ impl Plan {
             && value_pattern.expr == pattern_dim
             && column_pattern.expr == pattern_dim.floordiv(&by(n))
             && column_pattern.stride.is(g)
-            && x_column.expr == chunk_part + Dim::symbol(&format!("${found}"))
+            && x_column.expr == chunk_part + Dim::statement(found)
             && is_moved_by(value, &[chunk_var, place_var])
             && is_moved_by(column, &[chunk_var, place_var])
             && is_moved_by(table, &[pattern_var])
@@ -158,10 +158,6 @@ impl Plan {
     fn rows(&self) -> i64 {
         ROWS_MAX.div_euclid(self.m) * self.m
     }
-}
-
-fn var(v: usize) -> Dim {
-    Dim::symbol(&format!("%{v}"))
 }
 
 impl CpuPlan for Plan {

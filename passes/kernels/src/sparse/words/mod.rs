@@ -89,8 +89,8 @@ impl Plan {
         let &[word, length] = &args[..] else { return None };
         let Op::Apply { f: ScalarFn::Sub, args } = &def.body[length].op else { return None };
         let &[end, first] = &args[..] else { return None };
-        let word_var = Dim::symbol(&format!("%{j}"));
-        let place = Dim::symbol(&format!("${first}")) + word_var.clone();
+        let word_var = Dim::variable(j);
+        let place = Dim::statement(first) + word_var.clone();
         let start = |k: usize| match def.body[k].op {
             Op::Convert(start, Conversion::Value) => load(start),
             _ => None,
@@ -99,7 +99,7 @@ impl Plan {
         // Index of an element: depth · word + its position in the word.
         let of_elements = |word: Dim| match depth {
             1 => word,
-            _ => word * Dim::constant(depth) + Dim::symbol(&format!("%{}", j + 1)),
+            _ => word * Dim::constant(depth) + Dim::variable(j + 1),
         };
         let of_word = |access: &Access, expr: &Dim| match &access.computed[..] {
             [c] if c.expr == *expr && c.stride.is(1) => c.limit.filter(|_| is_still(access)),
@@ -108,7 +108,7 @@ impl Plan {
         let ((value, Some(guarded)), (x, Some(read))) = (load(value)?, load(x)?) else { return None };
         let [row] = &x.computed[..] else { return None };
         let n_columns = row.limit?;
-        let number = row.expr.symbols().iter().find_map(|s| own(s, '$'))?;
+        let number = row.expr.statements().first().copied()?;
         let Op::Convert(column, Conversion::Value) = def.body[number].op else { return None };
         let (column, Some(under)) = load(column)? else { return None };
         let (n_words, n_values) = (of_word(column, &place)?, of_word(value, &of_elements(place.clone()))?);
@@ -122,7 +122,7 @@ impl Plan {
             }
         };
         let ok = matches!(&def.body[word].op, Op::Index(d) if *d == word_var)
-            && row.expr == of_elements(Dim::symbol(&format!("${number}")))
+            && row.expr == of_elements(Dim::statement(number))
             && [guarded, read, under] == [inside; 3]
             && matches!(dtypes[0], DType::U16 | DType::I32)
             && is_kind
