@@ -202,6 +202,10 @@ def opset(version):
     return make
 
 
+# What exporters write for a dimension without a name: two of these need not be equal.
+NO_NAMES = ["", "?", "-1", "0"]
+
+
 def dims(change):
     """The inputs' dimensions, and all that repeats them, by `change(name, size)`."""
 
@@ -209,11 +213,13 @@ def dims(change):
         model, tensors = load(folder), data_set(folder) or []
         sizes = {}
         for value, tensor in zip(model.graph.input, tensors):
-            sizes |= {d.dim_param: n for d, n in zip(value.type.tensor_type.shape.dim, tensor.shape) if d.dim_param}
+            for d, n in zip(value.type.tensor_type.shape.dim, tensor.shape):
+                if d.dim_param not in NO_NAMES:
+                    sizes[d.dim_param] = n
         del model.graph.value_info[:]
         for value in [*model.graph.input, *model.graph.output]:
             for d in value.type.tensor_type.shape.dim:
-                if d.dim_param:
+                if d.dim_param not in NO_NAMES:
                     change(d, sizes.get(d.dim_param))
         save(model, to)
 
@@ -242,7 +248,7 @@ def has(*kinds):
 
 
 def has_names(graph):
-    return any(d.dim_param for i in graph.input for d in i.type.tensor_type.shape.dim)
+    return any(d.dim_param not in NO_NAMES for i in graph.input for d in i.type.tensor_type.shape.dim)
 
 
 def always(graph):
