@@ -225,8 +225,8 @@ fn on_data(session: &Session, reference: &Reference, samples: &[Sample]) -> Resu
     }
     let error = |(name, abs_max, relative): (String, f64, Relative)| {
         let relative = relative.error();
-        let (tolerable, abs_max) = if relative.is_nan() { (false, f64::NAN) } else { (true, abs_max) };
-        OutputError { name, abs_max, relative, tolerable }
+        let abs_max = if relative.is_nan() { f64::NAN } else { abs_max };
+        OutputError { name, abs_max, relative, tolerable: !relative.is_nan() }
     };
     Ok(errors.into_iter().map(error).collect())
 }

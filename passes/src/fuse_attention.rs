@@ -102,18 +102,17 @@ fn joined(program: &Program, scores: &Step, weights: &Step, sum: &Step) -> Optio
 /// Whether weights are rounded after they have been divided by their sum, as where they become codes. The division then
 /// cannot come last, and a fused kernel would compute the scores of a row again for every element of the result.
 fn rounds_weights(k: &Kernel) -> bool {
-    let levels = k.levels();
     let mut divided: Vec<bool> = vec![];
-    k.body.iter().enumerate().any(|(i, s)| {
-        let (args, rounds) = match &s.body {
-            Body::Apply { f, args } => (args.as_slice(), *f == ScalarFn::Round),
-            Body::Convert(a, _) => (std::slice::from_ref(a), s.dtype.is_int()),
-            Body::Reduce { arg, .. } => (std::slice::from_ref(arg), false),
-            Body::Load { .. } | Body::Const(_) | Body::Index(_) => (&[][..], false),
+    k.body.iter().zip(k.levels()).any(|(s, level)| {
+        let is_total = matches!(s.body, Body::Reduce { f: ReduceFn::Add, .. }) && level == Level::Row;
+        let is_divided = is_total || s.body.operands().iter().any(|k| divided[*k]);
+        divided.push(is_divided);
+        let rounds = match s.body {
+            Body::Apply { f, .. } => f == ScalarFn::Round,
+            Body::Convert(..) => s.dtype.is_int(),
+            Body::Load { .. } | Body::Const(_) | Body::Index(_) | Body::Reduce { .. } => false,
         };
-        let is_total = matches!(s.body, Body::Reduce { f: ReduceFn::Add, .. }) && levels[i] == Level::Row;
-        divided.push(is_total || args.iter().any(|a| divided[*a]));
-        rounds && divided[i] && levels[i] == Level::Point
+        rounds && is_divided && level == Level::Point
     })
 }
 
