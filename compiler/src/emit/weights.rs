@@ -2,6 +2,7 @@
 
 use crate::prepare::Store;
 use sardonyx_base::dim::Symbol;
+use sardonyx_base::encoding::strided;
 use sardonyx_base::plan as file;
 use sardonyx_base::{DType, Dim, Error, Result, Tensor};
 use sardonyx_dialects::flow::{Container, Layout, Source, Window};
@@ -223,34 +224,32 @@ fn write_matrix(writer: &mut ArtifactWriter, t: &Tensor, c: &Container, w: &Wind
     let (Some([k, n]), Layout::RowMajor) = (dims.as_deref(), &c.layout) else {
         return Err(Error::defect("a packed constant is no constant matrix in rows"));
     };
-    let bytes = t.dtype().bytes();
-    let converted: fn(&[u8], &mut Vec<u8>) = match (t.dtype(), c.dtype) {
-        (from, to) if from == to => |element, out| out.extend_from_slice(element),
-        (DType::F32, DType::BF16) => |element, out| {
-            let wide = f32::from_le_bytes(element.try_into().unwrap_or_default());
-            out.extend_from_slice(&half::bf16::from_f32(wide).to_le_bytes());
+    let converted: fn(&[u8], &mut [u8]) = match (t.dtype(), c.dtype) {
+        (from, to) if from == to => |elements, out| out.copy_from_slice(elements),
+        (DType::F32, DType::BF16) => |elements, out| {
+            for (wide, out) in elements.as_chunks().0.iter().zip(out.as_chunks_mut().0) {
+                *out = half::bf16::from_f32(f32::from_le_bytes(*wide)).to_le_bytes();
+            }
         },
-        (DType::F16, DType::F32) => |element, out| {
-            let narrow = half::f16::from_le_bytes(element.try_into().unwrap_or_default());
-            out.extend_from_slice(&narrow.to_f32().to_le_bytes());
+        (DType::F16, DType::F32) => |elements, out| {
+            for (narrow, out) in elements.as_chunks().0.iter().zip(out.as_chunks_mut().0) {
+                *out = half::f16::from_le_bytes(*narrow).to_f32().to_le_bytes();
+            }
         },
         (from, to) => return Err(Error::defect(format!("a parameter of {from} is not packed as {to}"))),
     };
-    let padding = vec![0; bytes];
-    let at = |row: i64, column: i64| {
-        if row >= *k || column >= *n {
-            return Some(padding.as_slice());
-        }
-        let element = w.row(row)?.checked_add(column.checked_mul(w.stride_n)?)?;
-        let start = usize::try_from(element).ok()?.checked_mul(bytes)?;
-        t.bytes().get(start..start + bytes)
-    };
-    let element = |row: i64, column: i64, out: &mut Vec<u8>| {
-        let element = at(row, column).ok_or_else(|| Error::defect("a packed constant reads outside its source"))?;
-        converted(element, out);
+    let width = t.dtype().bytes();
+    let mut elements = vec![];
+    let row = &mut |row: i64, column: i64, out: &mut [u8]| {
+        elements.resize(out.len() / c.dtype.bytes() * width, 0);
+        let start = || w.row(row)?.checked_add(column.checked_mul(w.stride_n)?);
+        start()
+            .and_then(|start| strided(t.bytes(), width, start, w.stride_n, &mut elements))
+            .ok_or_else(|| Error::defect("a packed constant reads outside its source"))?;
+        converted(&elements, out);
         Ok(())
     };
     let offset = writer.begin_constant()?;
-    c.encoding.encode(c.dtype, [*k, *n], element, |part| writer.append(part))?;
+    c.encoding.encode(c.dtype, [*k, *n], row, &mut |part| writer.append(part))?;
     Ok(offset)
 }

@@ -111,51 +111,57 @@ impl Encoding {
         if let Some(why) = self.refuses(&dims) {
             return Err(Error::defect(why));
         }
-        let (&[k, n], bytes, false) = (tensor.dims(), tensor.dtype().bytes(), self == Encoding::Plain) else {
+        let (&[k, n], width, false) = (tensor.dims(), tensor.dtype().bytes(), self == Encoding::Plain) else {
             return Ok(tensor.bytes().to_vec());
         };
-        let (rows, columns) = (k as i64, n as i64);
-        let element = |row: i64, column: i64, out: &mut Vec<u8>| {
-            let at = (row * columns + column) as usize * bytes;
-            match row < rows && column < columns {
-                true => out.extend_from_slice(&tensor.bytes()[at..at + bytes]),
-                false => out.resize(out.len() + bytes, 0),
-            }
-            Ok(())
+        let (k, n) = (k as i64, n as i64);
+        let outside = || Error::defect("a matrix is read outside of its elements");
+        let row = &mut |row: i64, column: i64, out: &mut [u8]| {
+            strided(tensor.bytes(), width, row * n + column, 1, out).ok_or_else(outside)
         };
         let mut out = vec![];
-        let write = |part: &[u8]| {
+        let write = &mut |part: &[u8]| {
             out.extend_from_slice(part);
             Ok(())
         };
-        self.encode(tensor.dtype(), [rows, columns], element, write)?;
+        self.encode(tensor.dtype(), [k, n], row, write)?;
         Ok(out)
     }
 
-    /// Passes the bytes of a matrix of k rows and n columns to `write`, one panel at a time. `element` appends the
-    /// bytes of the element at a row and column, or of padding outside of the matrix.
+    /// Passes the bytes of a matrix of k rows and n columns to `write`, one panel at a time. `row` fills a slice with
+    /// the elements of a row from a column on.
     pub fn encode(
         self,
         dtype: DType,
         [k, n]: [i64; 2],
-        element: impl Fn(i64, i64, &mut Vec<u8>) -> Result<()>,
-        mut write: impl FnMut(&[u8]) -> Result<()>,
+        row: &mut dyn FnMut(i64, i64, &mut [u8]) -> Result<()>,
+        write: &mut dyn FnMut(&[u8]) -> Result<()>,
     ) -> Result<()> {
         let (width, depth) = match self {
             // A plain matrix is encoded as a single panel with all columns.
-            Encoding::Plain => (n.max(1), 1),
-            Encoding::Panels { width, depth } => (width as i64, depth as i64),
+            Encoding::Plain => (n.max(1) as usize, 1),
+            Encoding::Panels { width, depth } => (width, depth),
         };
+        let bytes = dtype.bytes();
+        let mut rows = vec![0; depth * width * bytes];
         let mut panel = Vec::new();
-        for first in (0..n).step_by(width as usize) {
+        for first in (0..n).step_by(width) {
             panel.clear();
-            for group in (0..k).step_by(depth as usize) {
-                for column in first..first + width {
-                    let start = panel.len();
-                    (group..group + depth).try_for_each(|row| element(row, column, &mut panel))?;
-                    if self.per_byte(dtype) > 1 {
-                        halve(&mut panel, start);
-                    }
+            for group in (0..k).step_by(depth) {
+                // What lies outside of the matrix is padding.
+                rows.fill(0);
+                let columns = ((n - first) as usize).min(width);
+                for (at, out) in (group..k).zip(rows.chunks_exact_mut((width * bytes).max(1))) {
+                    row(at, first, &mut out[..columns * bytes])?;
+                }
+                match (bytes, self.per_byte(dtype)) {
+                    _ if depth == 1 => panel.extend_from_slice(&rows),
+                    (1, 2) => interleave_halves(&rows, width, &mut panel),
+                    (1, _) => interleave::<1>(&rows, width, &mut panel),
+                    (2, _) => interleave::<2>(&rows, width, &mut panel),
+                    (4, _) => interleave::<4>(&rows, width, &mut panel),
+                    (8, _) => interleave::<8>(&rows, width, &mut panel),
+                    _ => return Err(Error::defect(format!("elements of type {dtype} are not stored in panels"))),
                 }
             }
             write(&panel)?;
@@ -164,16 +170,54 @@ impl Encoding {
     }
 }
 
+/// Fills `out` with elements of `width` bytes: the one at index `start` of `from`, and those that follow `stride`
+/// elements apart. `None` if one lies outside of `from`.
+pub fn strided(from: &[u8], width: usize, start: i64, stride: i64, out: &mut [u8]) -> Option<()> {
+    fn copied<const WIDTH: usize>(from: &[u8], start: i64, stride: i64, out: &mut [u8]) -> Option<()> {
+        let (from, _) = from.as_chunks::<WIDTH>();
+        let (out, _) = out.as_chunks_mut::<WIDTH>();
+        let mut at = start;
+        for element in out {
+            *element = *from.get(usize::try_from(at).ok()?)?;
+            at = at.checked_add(stride)?;
+        }
+        Some(())
+    }
+    match (stride, width) {
+        (1, _) => {
+            let start = usize::try_from(start).ok()?.checked_mul(width)?;
+            out.copy_from_slice(from.get(start..start.checked_add(out.len())?)?);
+            Some(())
+        }
+        (_, 1) => copied::<1>(from, start, stride, out),
+        (_, 2) => copied::<2>(from, start, stride, out),
+        (_, 4) => copied::<4>(from, start, stride, out),
+        (_, 8) => copied::<8>(from, start, stride, out),
+        (_, 16) => copied::<16>(from, start, stride, out),
+        _ => None,
+    }
+}
+
+/// Appends the elements of `rows`, of `columns` elements each, column by column.
+fn interleave<const WIDTH: usize>(rows: &[u8], columns: usize, panel: &mut Vec<u8>) {
+    let (elements, _) = rows.as_chunks::<WIDTH>();
+    for column in 0..columns {
+        elements.iter().skip(column).step_by(columns).for_each(|element| panel.extend_from_slice(element));
+    }
+}
+
+/// Like [`interleave`] with two 4-bit elements per byte: of a column, the second half becomes the high bits of the
+/// first half.
+fn interleave_halves(rows: &[u8], columns: usize, panel: &mut Vec<u8>) {
+    let (low, high) = rows.split_at(rows.len() / 2);
+    for column in 0..columns {
+        let pairs = low.iter().zip(high).skip(column).step_by(columns);
+        panel.extend(pairs.map(|(low, high)| *low & 15 | high << 4));
+    }
+}
+
 /// Depth of panels that hold two 4-bit elements per byte.
 pub const NIBBLE_ROWS: usize = 8;
-
-/// Packs two 4-bit elements per byte: of the bytes from `start` on, the second half becomes the high bits of the
-/// first half.
-fn halve(bytes: &mut Vec<u8>, start: usize) {
-    let half = (bytes.len() - start) / 2;
-    let high = bytes.split_off(start + half);
-    bytes[start..].iter_mut().zip(high).for_each(|(low, high)| *low = *low & 15 | high << 4);
-}
 
 #[cfg(test)]
 mod tests {
@@ -210,6 +254,21 @@ mod tests {
                 values.sort_unstable();
                 assert!(values.into_iter().eq(1..=(k * n) as i16), "each element once");
             }
+        }
+    }
+
+    #[test]
+    fn strided_elements_lie_inside_of_what_is_read() {
+        let from: Vec<u8> = (0..12).collect();
+        let read = |width: usize, start, stride| {
+            let mut out = vec![0; 2 * width];
+            strided(&from, width, start, stride, &mut out).map(|()| out)
+        };
+        assert_eq!(read(1, 9, 2), Some(vec![9, 11]));
+        assert_eq!(read(2, 5, -3), Some(vec![10, 11, 4, 5]));
+        assert_eq!(read(4, 1, 1), Some((4..12).collect()));
+        for (width, start, stride) in [(1, 11, 1), (1, 10, 2), (2, -1, 1), (4, 1, -2), (8, 0, 1), (8, 0, i64::MAX)] {
+            assert_eq!(read(width, start, stride), None, "{width} {start} {stride}");
         }
     }
 

@@ -171,7 +171,8 @@ impl Tensor {
 
     /// A copy of the elements as a Rust type, or `None` if the tensor has another type.
     pub fn to_vec<T: Element>(&self) -> Option<Vec<T>> {
-        (T::DTYPE == self.dtype).then(|| self.data.chunks_exact(T::BYTES).map(T::read).collect())
+        let copied = || self.data.chunks_exact(T::BYTES).map(T::read).collect();
+        (T::DTYPE == self.dtype).then(|| self.as_slice().map(<[T]>::to_vec).unwrap_or_else(copied))
     }
 
     /// Element `i` in row-major order as f64 (integers beyond 2^53 are rounded); `None` for strings and complex types.
