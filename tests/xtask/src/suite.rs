@@ -202,7 +202,11 @@ pub fn command(context: &Context, args: &[String]) -> Result<()> {
         cargo.env(PROGRAMS_ARE_BUILT, "1");
         // Preparing models mostly waits for downloads and building mostly computes, so both run at the same time.
         std::thread::scope(|s| {
-            let build = s.spawn(|| run(context.cargo(suite.cargo).arg("--no-run")));
+            let build = s.spawn(|| {
+                run(context.cargo(suite.cargo).arg("--no-run"))?;
+                // The library for C is linked with no test, so that cargo does not build it for them.
+                run(&mut context.cargo(["build", "--workspace", "--lib", "--tests"]))
+            });
             (suite.prepare)(context)?;
             build.join().expect("building does not panic")
         })?;
