@@ -18,15 +18,16 @@ use std::collections::HashMap;
 
 /// Stage after which the program is measured as the model states it, with constants folded.
 pub const BEFORE: &str = "fold-constants";
-/// Stage after which the program is measured as launched.
-pub const AFTER: &str = "pack-weights";
+/// The program is measured as launched after the last of these stages that is run: all that change kernels, up to the
+/// one that makes the plan.
+pub const AFTER: &[&str] = &["pack-weights", "lower-precision", "stage-operands"];
 
 /// The first function of a module at both stages.
 #[derive(Default)]
 pub struct Levels {
     /// The `sdx` function after the stage [`BEFORE`].
     pub graph: Graph,
-    /// The `flow` function after the stage [`AFTER`].
+    /// The `flow` function after the stages [`AFTER`].
     pub program: Program,
 }
 
@@ -93,7 +94,7 @@ impl Levels {
     pub fn see(&mut self, event: &Event) -> Result<()> {
         match event {
             Event::End(BEFORE, module) => self.graph = graph(module)?,
-            Event::End(AFTER, module) => self.program = program(module)?,
+            Event::End(stage, module) if AFTER.contains(stage) => self.program = program(module)?,
             Event::Begin(_) | Event::End(_, _) => {}
         }
         Ok(())
@@ -228,4 +229,17 @@ fn copies(plan: &Plan, sizes: &Sizes) -> Result<Vec<Row>> {
         })
     };
     copied.map(row).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pipeline::STAGES;
+
+    #[test]
+    fn no_stage_changes_kernels_between_the_measured_program_and_the_plan() {
+        let at = |name: &str| STAGES.iter().position(|(stage, _)| *stage == name).unwrap();
+        let stages: Vec<&str> = STAGES[at(AFTER[0])..at("schedule")].iter().map(|(stage, _)| *stage).collect();
+        assert_eq!(stages, AFTER);
+    }
 }

@@ -31,7 +31,7 @@ pub fn parse_sizes(texts: &[String]) -> Result<Sizes> {
 }
 
 /// Returns the value of every symbol of a program. By default, a symbol is 1 if it is the first dimension of an input
-/// and 128 otherwise, limited to its range, or what a check of the model requires. The capacity of a state is just
+/// and 128 otherwise (also if data decide it), limited to its range, or what a check of the model requires. The capacity of a state is just
 /// sufficient for the call, and no position is kept. Errors: E0204 for a name that is not a symbol, E0301 for a size
 /// out of range, E0201 for sizes that violate a check.
 pub fn sizes(program: &Program, given: &Sizes) -> Result<Sizes> {
@@ -56,7 +56,9 @@ pub fn sizes_of_call(
     given: &Sizes,
 ) -> Result<Sizes> {
     let mut out = usual::usual(symbols, inputs, USUAL);
-    for (name, symbol) in symbols.iter().filter(|(_, s)| s.kind == SymbolKind::Input) {
+    let of_data: Vec<(&String, &Symbol)> = symbols.iter().filter(|(_, s)| s.kind == SymbolKind::Data).collect();
+    let chosen = symbols.iter().filter(|(_, s)| s.kind == SymbolKind::Input).chain(of_data.iter().copied());
+    for (name, symbol) in chosen {
         let Some(&value) = given.get(name) else { continue };
         let (lo, hi) = (symbol.lo, symbol.hi.unwrap_or(i64::MAX));
         if !(lo..=hi).contains(&value) {
@@ -74,6 +76,18 @@ pub fn sizes_of_call(
         return Err(Error::user("E0204", format!("the model has no dimension symbol `{name}`")).help(help));
     }
     keep_checks((symbols, checks), given, &mut out)?;
+    let range = |name: &str| symbols.get(name).filter(|s| s.kind == SymbolKind::Data).map(|s| (s.lo, s.hi));
+    for (name, symbol) in of_data {
+        out.entry(name.clone()).or_insert_with(|| USUAL.size(name, (symbol.lo, symbol.hi), &[]));
+    }
+    // What data decide is a guess: a check that it violates is no error.
+    let pairs = checks.iter().map(|c| (&c.left, &c.right));
+    sardonyx_base::usual::keep_checks(
+        pairs,
+        &range,
+        &|name| range(name).is_none() || given.contains_key(name),
+        &mut out,
+    );
     for (name, symbol) in symbols {
         if let SymbolKind::Derived { equals, .. } = &symbol.kind
             && let Ok(value) = value(equals, &out)
@@ -153,6 +167,22 @@ mod tests {
         assert_eq!(at(&[]).unwrap(), pairs(&all));
         let all = [("batch", 2), ("next", 8), ("past", 7), ("room", 7), ("seq", 3), ("total", 10)];
         assert_eq!(at(&["batch=2,seq=3", "past=7"]).unwrap(), pairs(&all));
+    }
+
+    #[test]
+    fn what_data_decide_is_guessed_but_never_refused() {
+        let mut p = decoder();
+        for name in ["found", "rank0", "rank1"] {
+            p.symbols.insert(name.into(), Symbol { kind: SymbolKind::Data, lo: 0, hi: None });
+        }
+        let check = |left: &str, right: &str| {
+            let [left, right] = [left, right].map(|text| Dim::parse(text).unwrap());
+            Check { left, right, why: "node".into() }
+        };
+        p.checks.extend([check("rank0*rank1", "batch*seq + 3"), check("2*found", "7")]);
+        let all = sizes(&p, &Sizes::new()).unwrap();
+        assert_eq!((all["found"], all["rank0"] * all["rank1"]), (128, 131));
+        assert_eq!(sizes(&p, &Sizes::from([("found".into(), 5)])).unwrap()["found"], 5);
     }
 
     #[test]

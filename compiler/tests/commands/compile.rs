@@ -136,7 +136,8 @@ fn a_lower_precision_is_measured_and_named() {
     let out = f.good(&["compile", "m.onnx", "--precision", "bf16", "-o", "b.sdx"]);
     assert!(out.contains("\nprecision: bf16 factors in 2 launches"), "{out}");
     assert!(out.contains("\nprecision: y on canary inputs: max abs error "), "{out}");
-    let report = f.json(&["compile", "m.onnx", "--precision", "bf16", "-o", "again.sdx", "--json"]);
+    let report =
+        f.json(&["compile", "m.onnx", "--precision", "bf16", "-o", "again.sdx", "--report", "movement.json", "--json"]);
     let error = &report["precision"]["errors"][0];
     assert_eq!((&report["precision"]["name"], &error["output"]), (&"bf16".into(), &"y".into()));
     // Operands have 8 significant bits: there is an error, but only of a few units in their last place.

@@ -40,8 +40,8 @@ const SEARCHED: i64 = 4096;
 
 /// Changes `sizes` so that the checks hold, if such sizes are found. A check is a pair of dimensions that must be
 /// equal. If one side is a single symbol, it takes the value of the other side. Otherwise a common value for all
-/// symbols of the check is searched for, then a value for one symbol alone. Only symbols for which `range` returns
-/// bounds are searched, and fixed symbols never change.
+/// symbols of the check is searched for, then a value for one symbol alone, then one while the others are as small as
+/// they can be. Only symbols for which `range` returns bounds are searched, and fixed symbols never change.
 pub fn keep_checks<'a>(
     checks: impl IntoIterator<Item = (&'a Dim, &'a Dim)>,
     range: &dyn Fn(&str) -> Option<Range>,
@@ -63,15 +63,26 @@ pub fn keep_checks<'a>(
         let names: BTreeSet<Arc<str>> = [check.0, check.1].into_iter().flat_map(|d| d.names()).collect();
         let free = names.iter().filter_map(|name| Some((&**name, range(name).filter(|_| !is_fixed(name))?)));
         let free: Vec<(&str, Range)> = free.collect();
-        let found = [free.as_slice()].into_iter().chain(free.chunks(1)).find_map(|symbols| {
+        let sought = |symbols: &[(&str, Range)], sizes: &Sizes| -> Option<(Vec<String>, i64)> {
             let bounds = symbols.iter().map(|(_, bounds)| *bounds);
             let (lo, hi) = bounds.fold((0, i64::MAX), |(lo, hi), b| (b.0.max(lo), b.1.unwrap_or(hi).min(hi)));
             let names: Vec<&str> = symbols.iter().map(|(name, _)| *name).collect();
             let mut values = lo.max(1)..=hi.min(lo.saturating_add(SEARCHED));
-            values.find(|value| holds(check, sizes, &names, *value) == Some(true)).map(|value| (names, value))
-        });
+            values
+                .find(|value| holds(check, sizes, &names, *value) == Some(true))
+                .map(|value| (names.iter().map(|name| name.to_string()).collect(), value))
+        };
+        let mut found = [free.as_slice()].into_iter().chain(free.chunks(1)).find_map(|symbols| sought(symbols, sizes));
+        if found.is_none() && free.len() > 1 {
+            let least = free.iter().map(|(name, (lo, _))| (name.to_string(), (*lo).max(1)));
+            let least: Sizes = sizes.clone().into_iter().chain(least).collect();
+            found = free.chunks(1).find_map(|symbols| sought(symbols, &least));
+            if found.is_some() {
+                *sizes = least;
+            }
+        }
         if let Some((names, value)) = found {
-            sizes.extend(names.iter().map(|n| (n.to_string(), value)));
+            sizes.extend(names.into_iter().map(|name| (name, value)));
         }
     }
 }
@@ -103,6 +114,8 @@ mod tests {
         assert_eq!(sizes("a", "b + 1", ""), (129, 128));
         assert_eq!(sizes("(256*a*b) floordiv 384", "256", "a"), (1, 384));
         assert_eq!(sizes("a*b", "128", ""), (1, 128));
+        assert_eq!(sizes("a*b + 300", "313", ""), (1, 13));
+        assert_eq!(sizes("a*b*b", "52", ""), (13, 2));
     }
 
     #[test]

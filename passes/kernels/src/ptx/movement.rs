@@ -105,7 +105,10 @@ impl<'a> Launch<'a> {
             for time in 0..times {
                 let mut sectors = vec![];
                 for mut point in points.iter().cloned() {
-                    point[steps.along] += time;
+                    // A kernel of a single point has no variables.
+                    if let Some(along) = point.get_mut(steps.along) {
+                        *along += time;
+                    }
                     if access.guard.is_some_and(|g| self.holds(g, &point) == Some(false)) {
                         continue;
                     }
