@@ -2,6 +2,7 @@
 
 use crate::selftest::{choices, choose_symbols};
 use melior::ir::Module;
+use sardonyx_base::hash::hash;
 use sardonyx_base::tensor::element_count;
 use sardonyx_base::{DType, Dim, Error, Result, Tensor, minifloat};
 use sardonyx_dialects::flow::program::Source;
@@ -227,7 +228,7 @@ pub fn made_params(function: &Function, i: usize) -> impl Fn(&str) -> Result<Ten
 fn made(name: &str, kind: usize, dtype: DType, dims: Vec<usize>) -> Result<Tensor> {
     let n = element_count(&dims).filter(|n| *n <= ELEMENTS_MAX);
     let n = n.ok_or_else(|| Error::user("E0202", format!("`{name}` of {dims:?} is too large to be made up")))?;
-    let seed = name.bytes().fold(0xcbf2_9ce4_8422_2325u64, |h, b| (h ^ b as u64).wrapping_mul(0x100_0000_01b3));
+    let seed = hash(name.as_bytes());
     let bits = |i: usize| {
         let z = (seed ^ i as u64).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         (z ^ (z >> 29)).wrapping_mul(0x94d0_49bb_1331_11eb) >> 40

@@ -5,6 +5,7 @@
 
 use super::program::{FlowOp, Program};
 use crate::mlir::{Attr, Block, Context, NewBlock, Operation, Parts};
+use sardonyx_base::hash::hash;
 use sardonyx_base::{Error, Result};
 use std::collections::BTreeMap;
 
@@ -17,9 +18,7 @@ const MODULE: &str = "prepared";
 pub fn named(program: Program, cx: Context) -> Result<(String, Program)> {
     let mut program = Program { name: MODULE.into(), ..program };
     let text = program.write(cx)?.operation().to_string();
-    // FNV-1a, because it is the same in every build.
-    let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
-    program.name = format!("w{hash:016x}");
+    program.name = format!("w{:016x}", hash(text.as_bytes()));
     Ok((parameter(&program), program))
 }
 

@@ -4,6 +4,7 @@
 //! came first, so that all layers of a network, and the variants that exporters write, get the same one.
 
 use super::table::{names, spelled_alike};
+use sardonyx_base::hash::{extended, hash};
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_dialects::sdx::{ContractSpec, Graph, Node, Op, Value};
 
@@ -66,16 +67,10 @@ fn behind_views(graph: &Graph, v: Value) -> Value {
 fn structure_hashes(node: &Node, seen: &[[u64; DEPTH]]) -> [u64; DEPTH] {
     let named = matches!(node.op, Op::Input { .. } | Op::Param { .. });
     let own = if named { names(&node.op)[0].to_string() } else { super::cost::spelling(&node.op) };
-    let own = mix(FNV, format!("{own} {}", node.ty).as_bytes());
+    let own = hash(format!("{own} {}", node.ty).as_bytes());
     let mut out = [own; DEPTH];
     for d in 1..DEPTH {
-        out[d] = node.args.iter().fold(own, |h, a| mix(h, &seen[a.index()][d - 1].to_le_bytes()));
+        out[d] = node.args.iter().fold(own, |h, a| extended(h, &seen[a.index()][d - 1].to_le_bytes()));
     }
     out
-}
-
-const FNV: u64 = 0xcbf2_9ce4_8422_2325;
-
-fn mix(hash: u64, bytes: &[u8]) -> u64 {
-    bytes.iter().fold(hash, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x0100_0000_01b3))
 }

@@ -8,6 +8,7 @@ use super::builder::Builder;
 use super::coordinates::iota;
 use super::node::Node;
 use sardonyx_base::dim::product;
+use sardonyx_base::hash::hash;
 use sardonyx_base::{DType, Dim, Result, Tensor};
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 use sardonyx_dialects::sdx::{Op, Value};
@@ -29,9 +30,7 @@ fn seed(b: &Builder, node: &Node) -> Result<u64> {
             _ => node.float_or("seed", 0.0)?.to_bits(),
         });
     }
-    // The name is hashed by FNV-1a.
-    let name = [&b.graph.name, "/", &node.name].concat();
-    Ok(name.bytes().fold(0xcbf2_9ce4_8422_2325, |h, c| (h ^ u64::from(c)).wrapping_mul(0x0100_0000_01b3)))
+    Ok(hash([&b.graph.name, "/", &node.name].concat().as_bytes()))
 }
 
 /// Independent numbers for every element of `dims`; `stream` separates several draws of one node.

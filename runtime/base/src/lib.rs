@@ -8,6 +8,7 @@ pub mod dim;
 pub mod dtype;
 pub mod encoding;
 pub mod error;
+pub mod hash;
 pub mod host;
 pub mod json;
 pub mod minifloat;
