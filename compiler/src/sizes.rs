@@ -1,7 +1,8 @@
 //! `--at batch=8,seq=512`, a program  =>  a value for every symbol: as given, or a default that satisfies its checks
 
 use sardonyx_base::{Dim, Error, Result};
-use sardonyx_dialects::flow::{Layout, Program};
+use sardonyx_dialects::flow::program::Id;
+use sardonyx_dialects::flow::{FlowOp, Layout, Program};
 use sardonyx_dialects::sdx::{Check, Symbol, SymbolKind};
 use sardonyx_passes::usual::{self, USUAL};
 use std::collections::BTreeMap;
@@ -31,12 +32,21 @@ pub fn parse_sizes(texts: &[String]) -> Result<Sizes> {
 }
 
 /// Returns the value of every symbol of a program. By default, a symbol is 1 if it is the first dimension of an input
-/// and 128 otherwise (also if data decide it), limited to its range, or what a check of the model requires. The capacity of a state is just
-/// sufficient for the call, and no position is kept. Errors: E0204 for a name that is not a symbol, E0301 for a size
-/// out of range, E0201 for sizes that violate a check.
+/// and 128 otherwise, limited to its range, or what a check of the model requires. What data decide is the most that
+/// the host operation can find, as if a mask excluded nothing, or 128. The capacity of a state is just sufficient for
+/// the call, and no position is kept. Errors: E0204 for a name that is not a symbol, E0301 for a size out of range,
+/// E0201 for sizes that violate a check.
 pub fn sizes(program: &Program, given: &Sizes) -> Result<Sizes> {
     let inputs = program.inputs.iter().map(|(_, id)| program.containers[*id].dims.as_slice()).collect();
     let mut out = sizes_of_call((&program.symbols, &program.checks), inputs, given)?;
+    for step in &program.steps {
+        let FlowOp::Host(call) = &step.op else { continue };
+        let dims = |id: &Id| program.containers[*id].dims.iter().map(|d| value(d, &out)).collect::<Result<Vec<i64>>>();
+        let Ok(args) = step.args.iter().map(dims).collect::<Result<Vec<_>>>() else { continue };
+        let Some(most) = call.op.size_max(&args) else { continue };
+        let bound = call.binds().filter(|name| !given.contains_key(*name)).map(|name| (name.to_string(), most));
+        out.extend(bound.collect::<Vec<_>>());
+    }
     for container in &program.containers {
         if let Layout::Capacity { axis, size } = &container.layout
             && let Some(name) = size.as_name()
@@ -125,7 +135,9 @@ fn keep_checks(
 mod tests {
     use super::*;
     use sardonyx_base::DType;
-    use sardonyx_dialects::flow::Container;
+    use sardonyx_base::host::HostOp;
+    use sardonyx_base::plan::{HostCall, HostResult};
+    use sardonyx_dialects::flow::{Container, Step};
 
     /// ids [batch, seq], mask [batch, total], past [batch, 2, past] with capacity `room`; past + seq equals total.
     fn decoder() -> Program {
@@ -182,7 +194,23 @@ mod tests {
         p.checks.extend([check("rank0*rank1", "batch*seq + 3"), check("2*found", "7")]);
         let all = sizes(&p, &Sizes::new()).unwrap();
         assert_eq!((all["found"], all["rank0"] * all["rank1"]), (128, 131));
-        assert_eq!(sizes(&p, &Sizes::from([("found".into(), 5)])).unwrap()["found"], 5);
+        let given = Sizes::from([("found".into(), 5)]);
+        assert_eq!(sizes(&p, &given).unwrap_err().code, "E0201");
+        p.checks.pop();
+        assert_eq!(sizes(&p, &given).unwrap()["found"], 5);
+        let results = vec![HostResult { index: 0, binds: vec![(1, "found".into())] }];
+        let found = p.container(Container::plain(DType::I64, vec![Dim::constant(2), Dim::symbol("found")]));
+        p.steps.push(Step {
+            op: FlowOp::Host(HostCall { op: HostOp::NonZero, bodies: vec![], results }),
+            args: vec![p.inputs[0].1],
+            results: vec![found],
+            origins: vec![],
+        });
+        let found = |given: &[(&str, i64)]| {
+            let given = given.iter().map(|(name, n)| (name.to_string(), *n)).collect();
+            sizes(&p, &given).unwrap()["found"]
+        };
+        assert_eq!((found(&[("batch", 3)]), found(&[("batch", 3), ("found", 5)])), (3 * 128, 5));
     }
 
     #[test]
