@@ -24,6 +24,9 @@ pub enum Encoding {
     },
 }
 
+/// Fills a slice with the elements of a row from a column on.
+pub type ReadRow<'a> = dyn FnMut(i64, i64, &mut [u8]) -> Result<()> + 'a;
+
 struct Row {
     /// Prefix of the encoding's names.
     prefix: &'static str,
@@ -128,13 +131,12 @@ impl Encoding {
         Ok(out)
     }
 
-    /// Passes the bytes of a matrix of k rows and n columns to `write`, one panel at a time. `row` fills a slice with
-    /// the elements of a row from a column on.
+    /// Passes the bytes of a matrix of k rows and n columns to `write`, one panel at a time.
     pub fn encode(
         self,
         dtype: DType,
         [k, n]: [i64; 2],
-        row: &mut dyn FnMut(i64, i64, &mut [u8]) -> Result<()>,
+        row: &mut ReadRow<'_>,
         write: &mut dyn FnMut(&[u8]) -> Result<()>,
     ) -> Result<()> {
         let (width, depth) = match self {
