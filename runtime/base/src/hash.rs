@@ -1,7 +1,7 @@
 //! bytes  =>  a number that is the same in every build and on every machine (FNV-1a), for names and seeds, not for tables
 
 /// The hash of no bytes.
-pub const EMPTY: u64 = 0xcbf2_9ce4_8422_2325;
+const EMPTY: u64 = 0xcbf2_9ce4_8422_2325;
 
 /// Returns the hash of bytes.
 pub fn hash(bytes: &[u8]) -> u64 {

@@ -44,7 +44,7 @@ impl Symbol {
         if let Symbol::Param(n) = self { Some(*n) } else { None }
     }
 
-    /// Whether the symbol only has meaning within a kernel: an iteration variable or a statement.
+    /// Returns whether the symbol is an iteration variable or a statement, which only have meaning within a kernel.
     pub fn is_own(&self) -> bool {
         matches!(self, Symbol::Statement(_) | Symbol::Variable(_))
     }
@@ -155,7 +155,7 @@ impl Dim {
         self.symbols().iter().filter_map(Symbol::statement).collect()
     }
 
-    /// Whether an iteration variable or a statement of a kernel occurs.
+    /// Returns whether an iteration variable or a statement of a kernel occurs in the expression.
     pub fn has_own(&self) -> bool {
         self.symbols().iter().any(Symbol::is_own)
     }

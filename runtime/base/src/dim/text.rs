@@ -86,7 +86,7 @@ impl fmt::Display for Atom {
 
 static WORDS: &[&str] = &["ceildiv", "floordiv", "max", "min", "mod", "overflow"];
 
-/// Whether a name needs no quotes: it is an ordinary identifier and no operator.
+/// Returns whether a name is an ordinary identifier and no operator: such a name needs no quotes.
 pub(super) fn plain_name(name: &str) -> bool {
     let first = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
     first && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '.')) && !WORDS.contains(&name)
@@ -96,7 +96,7 @@ struct Parser<'a> {
     text: &'a str,
     at: usize,
     depth: usize,
-    /// What a word without quotes stands for.
+    /// Says which symbol a word without quotes is.
     symbol: fn(&str) -> Symbol,
 }
 
