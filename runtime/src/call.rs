@@ -54,7 +54,7 @@ pub struct Launched<'a> {
     pub origins: &'a [String],
     /// The bytes of each buffer that the launch writes, in the kernel's order; empty if only times are requested.
     pub results: Vec<Vec<u8>>,
-    /// Start and end of the launch; on a GPU, of its submission only.
+    /// Start and end of the launch; on a GPU, as the GPU recorded them, in a call that begins with the first launch.
     pub ran: (Instant, Instant),
     /// Number of floating-point operations, and of bytes read and written, each byte once, as the compiler counts them.
     pub work: Option<(i64, i64)>,
@@ -94,6 +94,8 @@ struct Places<'a, 'b, 'c, 'd, 'e, 'f> {
     own: Vec<Option<Recycled>>,
     /// By buffer: the results of host steps.
     made: Vec<Option<host::Made>>,
+    /// The launches before and after which the queue has recorded the time.
+    marked: Vec<usize>,
 }
 
 impl Places<'_, '_, '_, '_, '_, '_> {
@@ -135,10 +137,11 @@ impl Call<'_> {
         let (inputs, own) = (self.input_bytes(&shape)?, self.entry.outputs.iter().map(|_| None).collect());
         let made = self.entry.buffers.iter().map(|_| None).collect();
         let in_parts = self.entry.output_states.iter().map(|state| !self.entry.units(*state).is_empty()).collect();
-        let mut places = Places { inputs, held, given, in_parts, own, made };
+        let mut places = Places { inputs, held, given, in_parts, own, made, marked: vec![] };
         if self.memory == (Memory::Own { apart: true }) {
             state.blocks.clear();
         }
+        let begun = Instant::now();
         state.queue.begin(self.entry.steps.len())?;
         let ran = self.steps(state, &mut shape, &mut places).and_then(|()| self.settle(state));
         #[cfg(feature = "cuda")]
@@ -147,13 +150,20 @@ impl Call<'_> {
             // collective.
             state.meeting.renew();
         }
-        // The queue is waited for even after an error, because work that is under way uses the memory of this call.
-        let finished = state.queue.finish();
-        ran?;
+        let finished = ran.and_then(|()| self.finish(state, &shape, &mut places)).inspect_err(|_| {
+            // The queue is waited for even after an error, because work that is under way uses the memory of this call.
+            state.queue.discard();
+            let _ = state.queue.finish();
+        });
         if let Some(i) = finished? {
             return Err(crate::device::index_out_of_range().node(step_name(&self.entry.steps[i], i)));
         }
-        self.outputs(state, &shape, places)
+        for (&i, times) in places.marked.iter().zip(state.queue.times()?.chunks_exact(2)) {
+            if let Action::Launch(launch) = &self.entry.steps[i].action {
+                self.show(state, &shape, (i, launch), (begun + times[0], begun + times[1]))?;
+            }
+        }
+        self.outputs(&shape, places)
     }
 
     fn steps(&self, state: &mut State, shape: &mut Arc<Shape>, places: &mut Places) -> Result<()> {
@@ -171,6 +181,8 @@ impl Call<'_> {
                 Action::Launch(launch) if launch.carries.is_some() && places.held.is_some() => {}
                 Action::Launch(launch) => {
                     let begun = self.watch.as_ref().map(|_| Instant::now());
+                    let is_timed = self.watch.as_ref().is_some_and(|(_, look)| *look == Look::Times);
+                    let is_marked = is_timed && state.queue.mark()?;
                     self.launch(state, shape, (i, launch), Order::Any).map_err(|e| match e.code {
                         // A deadline or a cancellation is not caused by this step.
                         "E0305" | "E0306" => e,
@@ -179,7 +191,10 @@ impl Call<'_> {
                     if let (Some(_), Some(rank)) = (under_way, self.session.rank()) {
                         rank.go_on().map_err(|e| e.node(step_name(step, i)))?;
                     }
-                    if let Some(begun) = begun {
+                    if is_marked {
+                        state.queue.mark()?;
+                        places.marked.push(i);
+                    } else if let Some(begun) = begun {
                         self.show(state, shape, (i, launch), (begun, Instant::now()))?;
                     }
                 }
@@ -320,7 +335,10 @@ impl Call<'_> {
             // SAFETY: the new block is larger than the old one, and nothing else uses it yet.
             unsafe { state.queue.copy(old.address(), new.address(), old.bytes()) }?;
             // The old arena must live until the copy is done.
-            state.queue.finish()?;
+            if let Some(i) = state.queue.finish()? {
+                return Err(crate::device::index_out_of_range().node(step_name(&self.entry.steps[i], i)));
+            }
+            state.queue.begin(self.entry.steps.len())?;
         }
         state.arena = Some(new);
         Ok(())
@@ -495,14 +513,50 @@ impl Call<'_> {
         Ok(())
     }
 
-    fn outputs(&self, state: &mut State, shape: &Shape, places: Places) -> Result<Outputs> {
-        let mut out = Outputs::default();
+    /// Whether the call passes an output to the caller.
+    fn is_wanted(&self, at: usize, is_given: bool, with_cache: bool) -> bool {
         let wanted = self.stop.options().outputs.as_ref();
         let is_wanted = |name: &String| wanted.is_none_or(|wanted| wanted.contains(name));
+        let is_held = with_cache && self.entry.output_states[at].is_some();
+        !is_held && (is_given || is_wanted(&self.entry.outputs[at].name))
+    }
+
+    /// Returns the dimensions of this rank's part of an output; `None` if it has all of it.
+    fn part_dims(&self, shape: &Shape, at: usize, in_parts: &[bool]) -> Result<Option<Vec<usize>>> {
+        in_parts[at].then(|| shape.dims(self.program, &self.entry.own_outputs[at])).transpose()
+    }
+
+    /// Waits until the call is done, and copies its outputs from a device with its own memory. Returns the step in
+    /// which an index was out of range.
+    fn finish(&self, state: &mut State, shape: &Shape, places: &mut Places) -> Result<Option<usize>> {
+        if self.memory == Memory::Host {
+            return state.queue.finish();
+        }
+        let Places { given, in_parts, own, held, .. } = places;
+        let mut results = vec![];
+        for (at, (given, own)) in given.iter_mut().zip(own).enumerate() {
+            let port = &self.entry.outputs[at];
+            if port.dtype.is_opaque() || !self.is_wanted(at, given.is_some(), held.is_some()) {
+                continue;
+            }
+            let part = self.part_dims(shape, at, in_parts)?;
+            let bytes = bytes_of(port.dtype, part.as_ref().unwrap_or(&shape.output_dims[at])).unwrap_or(0);
+            let to = match given {
+                Some(buffer) if part.is_none() => &mut buffer.bytes_mut()[..bytes],
+                _ => &mut own.insert(self.session.outputs.take(bytes)?).as_mut_slice()[..bytes],
+            };
+            results.push((state.bases[port.buffer], to));
+        }
+        // SAFETY: an output's memory has the size of its buffer, and the dimensions need at most that many bytes
+        // (`Shape::output`). Each has its own destination.
+        unsafe { state.queue.finish_and_read(&mut results) }
+    }
+
+    fn outputs(&self, shape: &Shape, places: Places) -> Result<Outputs> {
+        let mut out = Outputs::default();
         let Places { given, in_parts, mut own, held, mut made, .. } = places;
         for (at, (port, dims)) in self.entry.outputs.iter().zip(&shape.output_dims).enumerate() {
-            if held.is_some() && self.entry.output_states[at].is_some() || given[at].is_none() && !is_wanted(&port.name)
-            {
+            if !self.is_wanted(at, given[at].is_some(), held.is_some()) {
                 continue;
             }
             if port.dtype.is_opaque() {
@@ -516,18 +570,9 @@ impl Call<'_> {
                 continue;
             }
             // The buffer size may be an upper bound for an output whose size depends on the data.
-            let part = in_parts[at].then(|| shape.dims(self.program, &self.entry.own_outputs[at])).transpose()?;
+            let part = self.part_dims(shape, at, &in_parts)?;
             let bytes = bytes_of(port.dtype, part.as_ref().unwrap_or(dims)).unwrap_or(0);
-            let mut own = own[at].take();
-            if self.memory != Memory::Host {
-                let to = match &mut given[at] {
-                    Some(buffer) if part.is_none() => &mut buffer.bytes_mut()[..bytes],
-                    _ => own.insert(self.session.outputs.take(bytes)?).as_mut_slice(),
-                };
-                // SAFETY: the output's memory has the size of its buffer, and the dimensions need at most that many
-                // bytes (`Shape::output`).
-                unsafe { state.queue.download(state.bases[port.buffer], to) }?;
-            }
+            let own = own[at].take();
             if let (Some(part_dims), Some(part)) = (part, &own) {
                 let part = Tensor::new(port.dtype, part_dims, part.as_ref()[..bytes].to_vec().into())?;
                 let whole = self.gather_output(part, self.entry.units(self.entry.output_states[at]), at)?;

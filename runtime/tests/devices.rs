@@ -337,15 +337,16 @@ mod driven {
     #[test]
     fn a_gpu_does_what_the_cpu_does() {
         let driver = driver();
-        for test in ["driven::copies_on_the_driver", "driven::on_the_driver", "driven::mistakes_on_the_driver"] {
-            again(test, driver.path(), &[]);
+        let tests = ["copies", "everything", "mistakes", "repeated_calls", "changing_calls", "times"];
+        for test in tests {
+            again(&format!("driven::{test}_on_the_driver"), driver.path(), &[]);
         }
         again("driven::lost_on_the_driver", driver.path(), &[("SARDONYX_TEST_LOST", "1")]);
     }
 
     #[test]
     #[ignore = "needs the driver made for tests"]
-    fn on_the_driver() {
+    fn everything_on_the_driver() {
         everything("cuda:0");
         assert!(layers().load_with(&on("cuda:0")).unwrap().device_report().is_none());
     }
@@ -386,6 +387,130 @@ mod driven {
         let e = session.run(&[("x", x(vec![3], 0))]).unwrap_err();
         let of_memory = "allocate 1000000012 bytes: out of memory; 268435456 of 1073741824 bytes are free";
         assert_eq!((e.code, e.message.contains(of_memory)), ("E0304", true), "{e}");
+    }
+
+    /// What the stand-in driver has counted so far.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    struct Counts {
+        /// Launches, copies, fills and marks.
+        submitted: i64,
+        graphs: i64,
+        waits: i64,
+        recorded: i64,
+        allocated: i64,
+    }
+
+    impl Counts {
+        fn now() -> Counts {
+            // SAFETY: the library is the stand-in driver, whose function has this signature.
+            let count = unsafe {
+                let library = libc::dlopen(c"libcuda.so".as_ptr(), libc::RTLD_NOW);
+                let count = libc::dlsym(library, c"standin_count".as_ptr());
+                assert!(!count.is_null());
+                std::mem::transmute::<*mut libc::c_void, extern "C" fn(i32) -> i64>(count)
+            };
+            let [submitted, graphs, waits, recorded, allocated] = [0, 1, 2, 3, 4].map(|what| count(what));
+            Counts { submitted, graphs, waits, recorded, allocated }
+        }
+
+        fn of(call: impl FnOnce()) -> Counts {
+            let before = Counts::now();
+            call();
+            let after = Counts::now();
+            Counts {
+                submitted: after.submitted - before.submitted,
+                graphs: after.graphs - before.graphs,
+                waits: after.waits - before.waits,
+                recorded: after.recorded - before.recorded,
+                allocated: after.allocated - before.allocated,
+            }
+        }
+    }
+
+    #[test]
+    #[ignore = "needs the driver made for tests"]
+    fn repeated_calls_on_the_driver() {
+        let [cpu, gpu] = ["cpu", "cuda:0"].map(|d| session(&layers().load_with(&on(d)).unwrap()));
+        let call = |n: usize, seed: usize| {
+            let inputs = [("x", x(vec![n, 8], seed))];
+            let expected = floats(&cpu.run(&inputs).unwrap());
+            let mut given = vec![];
+            let counts = Counts::of(|| given = floats(&gpu.run(&inputs).unwrap()));
+            assert_eq!(given, expected, "{n} {seed}");
+            counts
+        };
+        // Status words cleared, input, three launches, a copy, status words and two outputs.
+        let first = call(5, 0);
+        assert_eq!((first.submitted, first.graphs, first.waits, first.recorded), (9, 0, 1, 0));
+        let launch = Counts { submitted: 0, graphs: 1, waits: 1, recorded: 0, allocated: 0 };
+        assert_eq!(call(5, 1), Counts { recorded: 9, ..launch });
+        (2..6).for_each(|seed| assert_eq!(call(5, seed), launch));
+        // Other sizes do not displace the graph, and get their own.
+        assert_eq!((call(3, 0).graphs, call(3, 1).graphs), (0, 1));
+        assert_eq!([call(5, 6), call(3, 7)], [launch, launch]);
+        // A larger call moves the memory.
+        assert_eq!(call(70, 0).waits, 1);
+        assert_eq!((call(5, 8).graphs, call(5, 9).recorded), (0, 9));
+        assert_eq!(call(5, 10), launch);
+        // Only so many graphs are kept.
+        (0..3).for_each(|seed| (1..41).for_each(|n| assert_eq!(call(n, seed).waits, 1)));
+        assert!(gpu.trim() > 0);
+        assert_eq!((call(5, 11).graphs, call(5, 12).graphs), (0, 1));
+        // An index out of range is found in a graph too.
+        let session = session(&lookup().load_with(&on("cuda:0")).unwrap());
+        let run = |at: i64| session.run(&[("i", Tensor::from_vec(vec![3], vec![1, at, 2]))]).map_err(|e| e.code);
+        for at in [0, 2, 3, 1, -1, 0] {
+            let counts = Counts::of(|| assert_eq!(run(at).err(), (!(0..3).contains(&at)).then_some("E0303"), "{at}"));
+            assert_eq!(counts.waits, 1);
+        }
+    }
+
+    /// Calls that wait in between, and those of which no two are equal.
+    #[test]
+    #[ignore = "needs the driver made for tests"]
+    fn changing_calls_on_the_driver() {
+        let [cpu, gpu] = ["cpu", "cuda:0"].map(|d| session(&positive().load_with(&on(d)).unwrap()));
+        for (n, seed) in [(70, 0), (70, 0), (70, 3), (70, 5), (33, 0), (70, 3)] {
+            let inputs = [("x", x(vec![n], seed))];
+            let [expected, given] = [&cpu, &gpu].map(|s| floats(&s.run(&inputs).unwrap()));
+            assert_eq!(expected, given, "{n} {seed}");
+        }
+        let session = session(&decoder().load_with(&on("cuda:0")).unwrap());
+        let mut cache = session.cache("main", 40).unwrap();
+        let counts = Counts::of(|| {
+            for seed in 0..20 {
+                let x = x(vec![2, 1, 4], seed);
+                let inputs = [("x", TensorView::from(&x))];
+                session.run_cached("main", &inputs, &mut [], &mut cache, &RunOptions::default()).unwrap();
+            }
+        });
+        assert_eq!((counts.graphs, counts.recorded, counts.waits), (0, 0, 20));
+        // The calls after a cache was cut are those after it had been filled for the first time.
+        cache.truncate(19);
+        let x = x(vec![2, 1, 4], 19);
+        let run =
+            || drop(session.run_cached("main", &[("x", (&x).into())], &mut [], &mut cache, &RunOptions::default()));
+        assert_eq!(Counts::of(run).graphs, 1);
+    }
+
+    #[test]
+    #[ignore = "needs the driver made for tests"]
+    fn times_on_the_driver() {
+        let session = session(&layers().load_with(&on("cuda:0")).unwrap());
+        for n in [4, 4, 4, 0] {
+            let mut times = vec![];
+            let counts = Counts::of(|| {
+                let mut watch = |l: sardonyx_runtime::Launched| {
+                    times.push((l.step, l.ran.0, l.ran.1));
+                    Ok(())
+                };
+                session.run_timed("main", &[("x", x(vec![n, 8], 0))], &mut watch).unwrap();
+            });
+            assert_eq!(counts.waits, 1);
+            assert_eq!(times.iter().map(|t| t.0).collect::<Vec<_>>(), [0, 1, 2]);
+            let points: Vec<_> = times.iter().flat_map(|t| [t.1, t.2]).collect();
+            assert!(points.is_sorted(), "{points:?}");
+        }
     }
 
     #[test]

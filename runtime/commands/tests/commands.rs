@@ -3,8 +3,8 @@
 #[path = "../../tests/common/mod.rs"]
 mod common;
 
-use common::{decoder, two_layers};
-use sardonyx_base::plan::messages::Check;
+use common::{Builder, decoder, two_layers};
+use sardonyx_base::plan::messages::{Check, SymbolKind};
 use sardonyx_base::{DType, Tensor};
 use sardonyx_format::tensor_io::{TensorProto, load_tensor, save_npy};
 use std::path::{Path, PathBuf};
@@ -566,4 +566,37 @@ fn errors_are_json_where_json_was_asked_for() {
     let error = serde_json::from_slice::<serde_json::Value>(&f.run(&["run", "m.sdx", "--json"]).stdout).unwrap();
     assert_eq!((&error["error"]["code"], &error["error"]["kind"]), (&"E0301".into(), &"input".into()));
     assert!(f.run(&["run", "m.sdx"]).stdout.is_empty());
+}
+
+/// On a GPU the driver records the times; the stand-in driver counts nothing else.
+#[test]
+fn bench_shows_the_kernels_of_a_gpu() {
+    let f = Folder::new();
+    let mut b = Builder::new();
+    b.symbol("batch", SymbolKind::Input, 0, Some(1000));
+    let x = b.input("x", DType::F32, &["batch", "8"], "batch*32");
+    let y = b.output("y", DType::F32, &["batch"], "batch*4");
+    let rowdot = b.kernel("rowdot", &[false, false, true], 2, "4*p0");
+    let weights = b.constant(&[0.5; 8]);
+    b.launch(rowdot, &[x, weights, y], &["8", "batch"], "batch");
+    b.for_gpus();
+    b.write(&f.path("gpu.sdx"));
+    let driver = common::driver();
+    let bench = |more: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sardonyx-run"));
+        let args =
+            ["bench", "gpu.sdx", "--device", "cuda:0", "--dim", "batch=40", "--min-time", "0.01", "--per-kernel"];
+        command.args(args).args(more).current_dir(&f.dir).env("LD_LIBRARY_PATH", driver.path());
+        let done = command.output().unwrap();
+        assert_eq!(done.status.code(), Some(0), "{}", text(&done.stderr));
+        text(&done.stdout)
+    };
+    let out = bench(&["--trace", "call.json"]);
+    assert!(out.contains("not measured on a GPU") && out.contains("rowdot"), "{out}");
+    let trace = std::fs::read_to_string(f.path("call.json")).unwrap();
+    assert!(trace.contains("\"rowdot\""), "{trace}");
+    let json: serde_json::Value = serde_json::from_str(&bench(&["--json"])).unwrap();
+    let kernels = &json["kernels"];
+    assert!(kernels["peak_gflops"].is_null() && kernels["rows"][0]["roofline"].is_null(), "{json}");
+    assert!(kernels["rows"][0]["ms"].as_f64().is_some_and(|ms| ms >= 0.0), "{json}");
 }

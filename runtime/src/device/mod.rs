@@ -32,6 +32,7 @@ use sardonyx_base::plan::Manifest;
 use sardonyx_base::plan::messages::Plan;
 use sardonyx_base::{Error, Result};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A location in a device's memory: on the CPU a pointer, elsewhere a number that only the device can interpret.
 pub(crate) type Address = u64;
@@ -136,7 +137,7 @@ pub(crate) trait Queue: Send {
 
     /// Returns the GPU stream, where libraries can enqueue work too; `None` on other devices.
     #[cfg(feature = "cuda")]
-    fn stream(&self) -> Result<Option<Stream>> {
+    fn stream(&mut self) -> Result<Option<Stream>> {
         Ok(None)
     }
 
@@ -155,6 +156,30 @@ pub(crate) trait Queue: Send {
     /// Waits until all work is done. Returns the first step of the call in which an index read from data was out of
     /// range, unless `launch` has already reported it.
     fn finish(&mut self) -> Result<Option<usize>>;
+
+    /// As `finish`, and copies results of the call to the host, unless an index was out of range.
+    unsafe fn finish_and_read(&mut self, results: &mut [(Address, &mut [u8])]) -> Result<Option<usize>> {
+        let failed = self.finish()?;
+        for (from, to) in results.iter_mut().filter(|_| failed.is_none()) {
+            // SAFETY: the caller guarantees it.
+            unsafe { self.download(*from, to) }?;
+        }
+        Ok(failed)
+    }
+
+    /// Drops work of a failed call that has not begun, before `finish`.
+    fn discard(&mut self) {}
+
+    /// Records the time at which all work so far is done. Returns whether the device can record times; if it cannot,
+    /// the caller measures how long `launch` takes.
+    fn mark(&mut self) -> Result<bool> {
+        Ok(false)
+    }
+
+    /// Returns the recorded times of a call that has finished, since the first of them.
+    fn times(&mut self) -> Result<Vec<Duration>> {
+        Ok(vec![])
+    }
 }
 
 /// The stream of a queue on a GPU, whose context is current on this thread while this value lives.

@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define V gpu
 #define LEVEL 80
@@ -17,7 +18,7 @@ static void unlock(int *held) { (void)held, pthread_mutex_unlock(&mutex); }
 #define ALONE int alone __attribute__((cleanup(unlock), unused)) = lock()
 
 typedef int Result;
-enum { OK = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_PTX = 218, ILLEGAL_ADDRESS = 700, NOT_FOUND = 500, NOT_READY = 600 };
+enum { OK = 0, INVALID_VALUE = 1, CAPTURE_UNSUPPORTED = 900, OUT_OF_MEMORY = 2, INVALID_PTX = 218, ILLEGAL_ADDRESS = 700, NOT_FOUND = 500, NOT_READY = 600 };
 
 typedef struct { const char *name; void (*run)(const Args *); int buffers, params; } Kernel;
 static const Kernel KERNELS[] = {
@@ -25,10 +26,18 @@ static const Kernel KERNELS[] = {
     {"positive", positive_gpu, 3, 2}, {"carry", carry_gpu, 2, 5}, {"append", append_gpu, 2, 5}, {"total", total_gpu, 2, 4},
 };
 
+// What tests count: work that was submitted, and waits.
+enum { SUBMITTED, GRAPHS, WAITS, RECORDED, ALLOCATED, KINDS };
+static long counts[KINDS];
+long standin_count(int what) { return counts[what]; }
+
 // What a stream has been asked for and not been waited for. A step of another library is asked until it is done.
-typedef struct Work { struct Work *next; enum { COPY, FILL, LAUNCH, STEP } kind; void *to; const void *from; size_t bytes;
-    void *owned; const Kernel *kernel; uint64_t arguments[16]; int64_t threads; int (*step)(void *); } Work;
-typedef struct Stream { struct Stream *next; void *context; Work *first, **last; } Stream;
+typedef struct { void *context; double seconds; int is_recorded; } Event;
+typedef struct Work { struct Work *next; enum { COPY, FILL, LAUNCH, STEP, MARK } kind; void *to; const void *from; size_t bytes;
+    void *owned; const Kernel *kernel; uint64_t arguments[16]; int64_t threads; int (*step)(void *); Event *event; } Work;
+// While a stream records, what it is asked for goes to the graph.
+typedef struct Graph { Work *first, **last; void *context; } Graph;
+typedef struct Stream { struct Stream *next; void *context; Work *first, **last; Graph *recorded; } Stream;
 static Stream *streams;
 
 // Each thread has someone else's context, and must have it again in the end.
@@ -43,8 +52,10 @@ __attribute__((constructor)) static void watch(void) { pthread_key_create(&ended
 static Work *ask(Stream *stream, int kind) {
     Work *w = calloc(1, sizeof *w);
     w->kind = kind;
-    *stream->last = w;
-    stream->last = &w->next;
+    Work ***last = stream->recorded ? &stream->recorded->last : &stream->last;
+    counts[stream->recorded ? RECORDED : SUBMITTED]++;
+    **last = w;
+    *last = &w->next;
     return w;
 }
 
@@ -71,6 +82,11 @@ static int progress(Stream *stream) {
         if (w->kind == COPY) memmove(w->to, w->from, w->bytes);
         if (w->kind == FILL) memset(w->to, 0, w->bytes);
         if (w->kind == LAUNCH) launch(w);
+        if (w->kind == MARK) {
+            struct timespec now;
+            clock_gettime(CLOCK_MONOTONIC, &now);
+            w->event->seconds = (double)now.tv_sec + (double)now.tv_nsec * 1e-9, w->event->is_recorded = 1;
+        }
         stream->first = w->next;
         if (!stream->first) stream->last = &stream->first;
         free(w->owned);
@@ -101,9 +117,16 @@ int standin_enqueue(Stream *stream, int (*step)(void *), void *state) {
     return 0;
 }
 
-// Allocations, so that every range is known to be within one.
+// Allocations, so that every range is known to be within one; of the GPU, and page-locked ones of the host.
 typedef struct { uint64_t start; size_t bytes; } Range;
-static Range ranges[1024];
+static Range ranges[1024], locked[64];
+
+static int is_locked(const void *start, size_t bytes) {
+    uint64_t at = (uint64_t)(uintptr_t)start;
+    for (int i = 0; i < 64; i++)
+        if (locked[i].start && at >= locked[i].start && at - locked[i].start + bytes <= locked[i].bytes) return 1;
+    return 0;
+}
 
 static int inside(uint64_t start, size_t bytes) {
     for (int i = 0; i < 1024; i++)
@@ -143,6 +166,7 @@ Result cuMemAlloc_v2(uint64_t *address, size_t bytes) {
         if (!ranges[i].start) {
             ranges[i].start = *address = (uint64_t)(uintptr_t)aligned_alloc(256, (bytes + 255) / 256 * 256);
             ranges[i].bytes = bytes;
+            counts[ALLOCATED]++;
             memset((void *)ranges[i].start, 0x5a, bytes);
             return OK;
         }
@@ -154,6 +178,26 @@ Result cuMemFree_v2(uint64_t address) {
     wait_all();
     for (int i = 0; i < 1024; i++)
         if (ranges[i].start == address) { free((void *)address); ranges[i].start = 0; return OK; }
+    return INVALID_VALUE;
+}
+
+Result cuMemHostAlloc(void **start, size_t bytes, unsigned flags) {
+    ALONE;
+    if (!bytes || flags || current == OTHERS) return INVALID_VALUE;
+    for (int i = 0; i < 64; i++)
+        if (!locked[i].start) {
+            *start = aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
+            locked[i].start = (uint64_t)(uintptr_t)*start, locked[i].bytes = bytes;
+            memset(*start, 0xa5, bytes);
+            return OK;
+        }
+    return OUT_OF_MEMORY;
+}
+Result cuMemFreeHost(void *start) {
+    ALONE;
+    wait_all();
+    for (int i = 0; i < 64; i++)
+        if (start && locked[i].start == (uint64_t)(uintptr_t)start) { free(start); locked[i].start = 0; return OK; }
     return INVALID_VALUE;
 }
 
@@ -192,6 +236,8 @@ Result cuStreamDestroy_v2(Stream *stream) {
 Result cuStreamSynchronize(Stream *stream) {
     ALONE;
     if (!known(stream)) return INVALID_VALUE;
+    if (stream->recorded) return CAPTURE_UNSUPPORTED;
+    counts[WAITS]++;
     // Where a kernel is to have gone astray: what was asked for is never done.
     for (Work *w = stream->first; w && getenv("SARDONYX_TEST_LOST"); w = w->next)
         if (w->kind == LAUNCH) { stream->last = &stream->first; stream->first = 0; return ILLEGAL_ADDRESS; }
@@ -201,19 +247,27 @@ Result cuStreamSynchronize(Stream *stream) {
 Result cuStreamQuery(Stream *stream) {
     ALONE;
     if (!known(stream)) return INVALID_VALUE;
+    if (stream->recorded) return CAPTURE_UNSUPPORTED;
     return progress(stream) ? OK : NOT_READY;
 }
 
 Result cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t n, Stream *stream) {
     ALONE;
     if (!inside(to, n) || !known(stream)) return INVALID_VALUE;
+    // The GPU reads page-locked memory when it comes to the copy, other memory is read at once.
+    if (is_locked(from, n)) {
+        Work *w = ask(stream, COPY);
+        w->to = (void *)to, w->bytes = n, w->from = from;
+        return OK;
+    }
+    if (stream->recorded) return INVALID_VALUE;
     Work *w = ask(stream, COPY);
     w->to = (void *)to, w->bytes = n, w->from = w->owned = memcpy(malloc(n + 1), from, n);
     return OK;
 }
 Result cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t n, Stream *stream) {
     ALONE;
-    if (!inside(from, n) || !known(stream)) return INVALID_VALUE;
+    if (!inside(from, n) || !known(stream) || (stream->recorded && !is_locked(to, n))) return INVALID_VALUE;
     Work *w = ask(stream, COPY);
     w->to = to, w->bytes = n, w->from = (void *)from;
     return OK;
@@ -256,4 +310,68 @@ Result cuLaunchKernel(const Kernel *k, unsigned gx, unsigned gy, unsigned gz, un
     w->kernel = k, w->threads = (int64_t)gx * bx;
     for (int i = 0; i < k->buffers + k->params + 1; i++) memcpy(&w->arguments[i], arguments[i], 8);
     return OK;
+}
+
+// 2 is the mode in which other threads and streams are not restricted.
+Result cuStreamBeginCapture_v2(Stream *stream, unsigned mode) {
+    ALONE;
+    if (!known(stream) || stream->recorded || mode != 2) return INVALID_VALUE;
+    stream->recorded = calloc(1, sizeof(Graph));
+    stream->recorded->last = &stream->recorded->first, stream->recorded->context = current;
+    return OK;
+}
+Result cuStreamEndCapture(Stream *stream, Graph **graph) {
+    ALONE;
+    if (!known(stream) || !stream->recorded) return INVALID_VALUE;
+    *graph = stream->recorded, stream->recorded = 0;
+    return OK;
+}
+static void repeat(const Work *first, Work ***last) {
+    for (; first; first = first->next) {
+        Work *w = malloc(sizeof *w);
+        *w = *first, w->next = 0;
+        **last = w, *last = &w->next;
+    }
+}
+Result cuGraphInstantiateWithFlags(Graph **exec, const Graph *graph, unsigned long long flags) {
+    ALONE;
+    if (flags || !graph->first) return INVALID_VALUE;
+    *exec = calloc(1, sizeof(Graph));
+    (*exec)->last = &(*exec)->first, (*exec)->context = graph->context;
+    repeat(graph->first, &(*exec)->last);
+    return OK;
+}
+static Result drop_graph(Graph *graph) {
+    ALONE;
+    if (graph->context != current) return INVALID_VALUE;
+    for (Work *w = graph->first, *next; w; w = next) next = w->next, free(w);
+    free(graph);
+    return OK;
+}
+Result cuGraphDestroy(Graph *graph) { return drop_graph(graph); }
+Result cuGraphExecDestroy(Graph *exec) { return drop_graph(exec); }
+Result cuGraphLaunch(const Graph *exec, Stream *stream) {
+    ALONE;
+    if (!known(stream) || exec->context != current || stream->recorded) return INVALID_VALUE;
+    counts[GRAPHS]++;
+    repeat(exec->first, &stream->last);
+    return OK;
+}
+
+Result cuEventCreate(Event **event, unsigned flags) {
+    *event = calloc(1, sizeof **event);
+    (*event)->context = current;
+    return flags || current == OTHERS ? INVALID_VALUE : OK;
+}
+Result cuEventDestroy_v2(Event *event) { free(event); return OK; }
+// 1 means that each launch of the graph records the event.
+Result cuEventRecordWithFlags(Event *event, Stream *stream, unsigned flags) {
+    ALONE;
+    if (!known(stream) || event->context != current || flags != (stream->recorded != 0)) return INVALID_VALUE;
+    ask(stream, MARK)->event = event;
+    return OK;
+}
+Result cuEventElapsedTime(float *ms, const Event *start, const Event *end) {
+    *ms = (float)((end->seconds - start->seconds) * 1e3);
+    return start->is_recorded && end->is_recorded ? OK : NOT_READY;
 }

@@ -28,14 +28,22 @@ struct Row {
     seconds: f64,
     flops: i64,
     bytes: i64,
-    /// Seconds that the launches would take at the peak rates.
-    bound: f64,
+    /// Seconds that the launches would take at the peak rates, if these are measured.
+    bound: Option<f64>,
 }
 
 pub struct Kernels {
     rows: Vec<Row>,
-    peak: Peak,
+    /// Absent on a GPU.
+    peak: Option<Peak>,
     calls: usize,
+}
+
+impl Row {
+    /// Returns the share of the peak rate that limits the kernel.
+    fn roofline(&self) -> Option<f64> {
+        self.bound.map(|bound| bound / self.seconds.max(1e-12))
+    }
 }
 
 impl Kernels {
@@ -45,7 +53,7 @@ impl Kernels {
         session: &Session,
         (entry, inputs): (&str, &[(&str, Tensor)]),
         seconds: f64,
-        peak: &dyn Fn() -> Peak,
+        peak: &dyn Fn() -> Option<Peak>,
     ) -> Result<Kernels> {
         let before = peak();
         let mut steps: BTreeMap<usize, Step> = BTreeMap::new();
@@ -68,20 +76,20 @@ impl Kernels {
             })?;
             calls += 1;
         }
-        let peak = before.mean(peak());
+        let peak = before.zip(peak()).map(|(before, after)| before.mean(after));
         let mut rows: Vec<Row> = vec![];
         for mut step in steps.into_values() {
             step.seconds.sort_by(f64::total_cmp);
             let seconds = quantile(&step.seconds, 0.5);
             let (flops, bytes) = step.work.unwrap_or((0, 0));
-            let bound = (flops as f64 / peak.gflops).max(bytes as f64 / peak.gb_s) / 1e9;
+            let bound = peak.map(|peak| (flops as f64 / peak.gflops).max(bytes as f64 / peak.gb_s) / 1e9);
             match rows.iter_mut().find(|r| r.kernel == step.kernel) {
                 Some(row) => {
                     row.launches += 1;
                     row.seconds += seconds;
                     row.flops += flops;
                     row.bytes += bytes;
-                    row.bound += bound;
+                    row.bound = row.bound.zip(bound).map(|(all, one)| all + one);
                 }
                 None => {
                     let Step { kernel, class, node, .. } = step;
@@ -98,24 +106,31 @@ impl Kernels {
         let total: f64 = self.rows.iter().map(|r| r.seconds).sum();
         let launches: usize = self.rows.iter().map(|r| r.launches).sum();
         let products = self.products() as f64 / total.max(1e-12) / 1e9;
+        let share = self.peak.map_or(String::new(), |p| format!(", {:.0} % of the peak", 100.0 * products / p.gflops));
+        let peak = match self.peak {
+            Some(Peak { gflops, gb_s }) => {
+                format!(
+                    "{gflops:.1} GFLOP/s multiply-adds of f32, {gb_s:.1} GB/s plain read, measured before and after"
+                )
+            }
+            None => "not measured on a GPU; `sardonyx devices` has published rates".into(),
+        };
         let mut out = format!(
             "kernels     {launches} launches, {:.4} ms in all, medians of {} calls\n\
-             products    {products:.1} GFLOP/s over all of that time, {:.0} % of the peak\n\
-             peak        {:.1} GFLOP/s multiply-adds of f32, {:.1} GB/s plain read, measured before and after\n\n\
+             products    {products:.1} GFLOP/s over all of that time{share}\n\
+             peak        {peak}\n\n\
              kernel   class      launches        ms      %    GFLOP/s     GB/s  roofline  first node\n",
             total * 1e3,
             self.calls,
-            100.0 * products / self.peak.gflops,
-            self.peak.gflops,
-            self.peak.gb_s,
         );
         for r in &self.rows {
             let per_second = |n: i64| n as f64 / r.seconds.max(1e-12) / 1e9;
-            let (share, of_bound) = (100.0 * r.seconds / total, 100.0 * r.bound / r.seconds.max(1e-12));
+            let share = 100.0 * r.seconds / total;
+            let roofline = r.roofline().map_or("-  ".into(), |part| format!("{:.0} %", 100.0 * part));
             let (flops, bytes) = (per_second(r.flops), per_second(r.bytes));
             let _ = writeln!(
                 out,
-                "{:<8} {:<10} {:>8} {:>9.4} {share:>6.1} {flops:>10.1} {bytes:>8.1} {of_bound:>7.0} %  {}",
+                "{:<8} {:<10} {:>8} {:>9.4} {share:>6.1} {flops:>10.1} {bytes:>8.1} {roofline:>9}  {}",
                 r.kernel,
                 r.class,
                 r.launches,
@@ -135,22 +150,23 @@ impl Kernels {
         let row = |r: &Row| {
             format!(
                 "{{\"kernel\": {}, \"class\": {}, \"launches\": {}, \"ms\": {:.6}, \"flops\": {}, \"bytes\": {}, \
-                 \"roofline\": {:.4}, \"node\": {}}}",
+                 \"roofline\": {}, \"node\": {}}}",
                 Json::from(r.kernel.as_str()),
                 Json::from(r.class.as_str()),
                 r.launches,
                 r.seconds * 1e3,
                 r.flops,
                 r.bytes,
-                r.bound / r.seconds.max(1e-12),
+                r.roofline().map_or("null".into(), |part| format!("{part:.4}")),
                 Json::from(r.node.as_str()),
             )
         };
         let rows: Vec<String> = self.rows.iter().map(row).collect();
+        let rate = |of: fn(Peak) -> f64| self.peak.map_or("null".into(), |peak| format!("{:.2}", of(peak)));
         format!(
-            "{{\"peak_gflops\": {:.2}, \"peak_gb_s\": {:.2}, \"calls\": {}, \"product_flops\": {}, \"rows\": [{}]}}",
-            self.peak.gflops,
-            self.peak.gb_s,
+            "{{\"peak_gflops\": {}, \"peak_gb_s\": {}, \"calls\": {}, \"product_flops\": {}, \"rows\": [{}]}}",
+            rate(|peak| peak.gflops),
+            rate(|peak| peak.gb_s),
             self.calls,
             self.products(),
             rows.join(", ")
