@@ -1,19 +1,20 @@
 //! the inputs of a call  =>  values of the symbols; or an error that names the input and the dimension
 
 use crate::cache::Held;
+use crate::device_tensor::{DeviceTensor, Input};
 use crate::program::{Check, Entry, Port, Program};
 use sardonyx_base::dim::Atom;
 use sardonyx_base::dim::range;
 use sardonyx_base::plan::SymbolKind;
 use sardonyx_base::solve::Source;
-use sardonyx_base::view::{TensorBuffer, TensorView};
+use sardonyx_base::view::TensorBuffer;
 use sardonyx_base::{Dim, Error, Result};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// An input of a call, or the part of a cache that replaces it.
 pub enum Given<'a> {
-    Tensor(TensorView<'a>),
+    Tensor(Input<'a>),
     /// A state in a cache: the size of `axis` is the number of filled positions; sizes that are not known yet are
     /// `None`.
     Held {
@@ -33,11 +34,7 @@ pub fn tensors<'a>(inputs: &'a [Given]) -> Option<Vec<&'a [usize]>> {
 
 /// Returns, for every input port in order, the caller's tensor, or the sizes of the state that the cache holds. Errors:
 /// E0301.
-pub fn match_inputs<'a>(
-    entry: &Entry,
-    inputs: &[(&str, TensorView<'a>)],
-    held: Option<&Held>,
-) -> Result<Vec<Given<'a>>> {
+pub fn match_inputs<'a>(entry: &Entry, inputs: &[(&str, Input<'a>)], held: Option<&Held>) -> Result<Vec<Given<'a>>> {
     let names: Vec<&str> = inputs.iter().map(|(name, _)| *name).collect();
     check_names("input", &entry.inputs, &names)?;
     let find = |(port, state): (&Port, &Option<usize>)| {
@@ -57,26 +54,52 @@ pub fn match_inputs<'a>(
     entry.inputs.iter().zip(&entry.input_states).map(find).collect()
 }
 
-/// Returns, for every output port in order, the caller's buffer if there is one. Errors: E0301.
+/// Memory of the caller for an output.
+pub enum Destination<'a, 'b> {
+    Host(&'a mut TensorBuffer<'b>),
+    Device(&'a mut DeviceTensor),
+}
+
+impl Destination<'_, '_> {
+    /// Returns the number of bytes of the memory.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Destination::Host(buffer) => buffer.bytes().len(),
+            Destination::Device(tensor) => tensor.bytes(),
+        }
+    }
+
+    pub fn set_dims(&mut self, dims: &[usize]) {
+        match self {
+            Destination::Host(buffer) => buffer.set_dims(dims),
+            Destination::Device(tensor) => tensor.set_dims(dims),
+        }
+    }
+}
+
+/// Returns, for every output port in order, the caller's memory if there is some. Errors: E0301.
 pub fn match_outputs<'a, 'b>(
     entry: &Entry,
-    outputs: &'a mut [(&str, TensorBuffer<'b>)],
+    outputs: Vec<(&str, Destination<'a, 'b>)>,
     cached: bool,
-) -> Result<Vec<Option<&'a mut TensorBuffer<'b>>>> {
+) -> Result<Vec<Option<Destination<'a, 'b>>>> {
     let names: Vec<&str> = outputs.iter().map(|(name, _)| *name).collect();
     check_names("output", &entry.outputs, &names)?;
-    let mut found: Vec<Option<&mut TensorBuffer>> = entry.outputs.iter().map(|_| None).collect();
-    for (name, buffer) in outputs {
+    let mut found: Vec<Option<Destination>> = entry.outputs.iter().map(|_| None).collect();
+    for (name, to) in outputs {
         let Some(at) = entry.outputs.iter().position(|p| p.name == *name) else { continue };
         if cached && entry.output_states[at].is_some() {
             return Err(Error::user("E0301", format!("the output `{name}` stays in the cache, it takes no buffer")));
         }
-        let wanted = entry.outputs[at].dtype;
-        if buffer.dtype() != wanted {
-            let message = format!("the output `{name}` has type {wanted}, but its buffer is of {}", buffer.dtype());
+        let (wanted, has) = match &to {
+            Destination::Host(buffer) => (entry.outputs[at].dtype, buffer.dtype()),
+            Destination::Device(tensor) => (entry.outputs[at].dtype, tensor.dtype()),
+        };
+        if has != wanted {
+            let message = format!("the output `{name}` has type {wanted}, but its buffer is of {has}");
             return Err(Error::user("E0301", message).help(format!("give a buffer of {wanted}, or none")));
         }
-        found[at] = Some(buffer);
+        found[at] = Some(to);
     }
     Ok(found)
 }
@@ -389,7 +412,7 @@ pub fn bind_capacities(
     Ok(())
 }
 
-fn check_type(port: &Port, tensor: &TensorView) -> Result<()> {
+fn check_type(port: &Port, tensor: &Input) -> Result<()> {
     if tensor.dtype() != port.dtype {
         let message = format!("the input `{}` has type {}, but {} is expected", port.name, tensor.dtype(), port.dtype);
         let help = format!("convert its elements to {}, for example with `numpy.astype`", port.dtype);
@@ -397,7 +420,7 @@ fn check_type(port: &Port, tensor: &TensorView) -> Result<()> {
     }
     // A tensor of one element passes as a scalar whatever its rank: exporters declare `[]` where users pass `[1]`.
     let scalar = port.dims.is_empty() && tensor.dims().iter().all(|n| *n == 1);
-    if tensor.rank() != port.dims.len() && !scalar {
+    if tensor.dims().len() != port.dims.len() && !scalar {
         let wanted = describe(&port.dims);
         let message = format!("the input `{}` has shape {:?}, but {wanted} is expected", port.name, tensor.dims());
         let help = match port.dims.len() {

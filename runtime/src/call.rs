@@ -2,21 +2,22 @@
 
 mod exchange;
 mod host;
+mod outputs;
+mod places;
 mod turns;
 
-use crate::bind::Given;
+use self::places::Places;
+use crate::bind::{Destination, Given};
 use crate::cache::Held;
-use crate::device::{Address, Block, Memory, Order, Work, host_address};
-use crate::memory::{AlignedBuf, Recycled};
+use crate::device::{Address, Block, Memory, Order, Work};
 use crate::outputs::Outputs;
 use crate::program::{Action, Entry, Launch, Place, Program};
 use crate::session::{Session, State};
-use crate::shape::{Shape, bytes_of, step_name};
+use crate::shape::{Shape, step_name};
 use crate::stop::Stop;
 use sardonyx_base::host::HostOp;
 use sardonyx_base::plan::{Bind, Copy};
-use sardonyx_base::view::{TensorBuffer, is_aligned};
-use sardonyx_base::{DType, Error, Result, Tensor, packed};
+use sardonyx_base::{Error, Result};
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Instant;
@@ -63,73 +64,13 @@ pub struct Launched<'a> {
 /// Callback that receives every launch after it has ended; an error from it ends the call.
 pub type Watch<'a> = &'a mut dyn FnMut(Launched) -> Result<()>;
 
-/// Bytes of an input, aligned to its element type, with bools as 0 or 1.
-enum InputBytes<'a> {
-    InPlace(&'a [u8]),
-    Copied(AlignedBuf),
-    /// The input is a state in the cache.
-    Held,
-}
-
-impl InputBytes<'_> {
-    fn bytes(&self) -> &[u8] {
-        match self {
-            InputBytes::InPlace(bytes) => bytes,
-            InputBytes::Copied(buf) => buf.as_ref(),
-            InputBytes::Held => &[],
-        }
-    }
-}
-
-/// Locations of the inputs and outputs of a call, by port.
-struct Places<'a, 'b, 'c, 'd, 'e, 'f> {
-    inputs: Vec<InputBytes<'d>>,
-    /// The cache, which holds the inputs and outputs of states.
-    held: Option<&'a mut Held<'e, 'f>>,
-    /// The caller's buffers for outputs.
-    given: &'a mut [Option<&'b mut TensorBuffer<'c>>],
-    /// By output: whether each rank has only a part of it.
-    in_parts: Vec<bool>,
-    /// By output: memory of the session, used if the caller gave no buffer, or one that kernels cannot write to.
-    own: Vec<Option<Recycled>>,
-    /// By buffer: the results of host steps.
-    made: Vec<Option<host::Made>>,
-    /// The launches before and after which the queue has recorded the time.
-    marked: Vec<usize>,
-}
-
-impl Places<'_, '_, '_, '_, '_, '_> {
-    fn is_held(&self, state: Option<usize>) -> bool {
-        self.held.is_some() && state.is_some()
-    }
-
-    /// Returns the caller's memory for an output if kernels of the host can write `bytes` bytes into it.
-    fn direct(&mut self, at: usize, dtype: DType, bytes: usize) -> Option<*mut u8> {
-        if self.in_parts[at] {
-            return None;
-        }
-        let memory = self.given[at].as_mut()?.bytes_mut();
-        let fit = memory.len() >= bytes && is_aligned(memory.as_ptr(), dtype);
-        fit.then_some(memory.as_mut_ptr())
-    }
-}
-
-/// Number of bytes of opaque values, whose size no plan knows; memory that several values share counts once.
-fn opaque_bytes(made: &[Option<host::Made>]) -> usize {
-    let mut blocks: Vec<(*const u8, usize)> = vec![];
-    blocks.extend(made.iter().flatten().filter_map(|made| made.opaque()).map(|bytes| (bytes.as_ptr(), bytes.len())));
-    blocks.sort_unstable();
-    blocks.dedup();
-    blocks.iter().fold(0, |n, (_, bytes)| n.saturating_add(*bytes))
-}
-
 impl Call<'_> {
     /// Returns the outputs that the caller gave no memory for.
     pub fn run(
         &self,
         state: &mut State,
         mut shape: Arc<Shape>,
-        given: &mut [Option<&mut TensorBuffer<'_>>],
+        given: &mut [Option<Destination<'_, '_>>],
         held: Option<&mut Held<'_, '_>>,
     ) -> Result<Outputs> {
         self.stop.check()?;
@@ -236,48 +177,6 @@ impl Call<'_> {
         Ok(())
     }
 
-    /// Refuses buffers of the caller that are too small, as soon as the dimensions are known. Errors: E0301.
-    fn check_sizes(&self, shape: &Shape, given: &[Option<&mut TensorBuffer<'_>>]) -> Result<()> {
-        for ((port, dims), buffer) in self.entry.outputs.iter().zip(&shape.output_dims).zip(given) {
-            let Some(buffer) = buffer else { continue };
-            let (needed, has) = (bytes_of(port.dtype, dims).unwrap_or(usize::MAX), buffer.bytes().len());
-            if has < needed {
-                let name = &port.name;
-                let message = format!("the output `{name}` of {dims:?} has {needed} bytes, its buffer only {has}");
-                return Err(Error::user("E0301", message).help("give a larger buffer, or none"));
-            }
-        }
-        Ok(())
-    }
-
-    /// Returns the bytes of every input; copies them only if they cannot be used in place.
-    fn input_bytes(&self, shape: &Shape) -> Result<Vec<InputBytes<'_>>> {
-        let mut all = Vec::with_capacity(self.inputs.len());
-        for ((port, given), state) in self.entry.inputs.iter().zip(self.inputs).zip(&self.entry.input_states) {
-            let Given::Tensor(tensor) = given else {
-                all.push(InputBytes::Held);
-                continue;
-            };
-            let units = self.entry.units(*state);
-            let part = (!units.is_empty()).then(|| self.own_part(tensor, units)).transpose()?;
-            let bytes = part.as_ref().map_or(tensor.bytes(), |part| part.bytes());
-            if shape.bytes[port.buffer] > bytes.len() {
-                let (wanted, given) = (shape.bytes[port.buffer], bytes.len());
-                let message = format!("the plan wants {wanted} bytes of the input `{}`, which has {given}", port.name);
-                return Err(Error::user("E0401", message));
-            }
-            let normal = packed::is_held(tensor.dtype(), bytes);
-            all.push(match part.is_none() && normal && is_aligned(bytes.as_ptr(), tensor.dtype()) {
-                true => InputBytes::InPlace(tensor.bytes()),
-                false => InputBytes::Copied(AlignedBuf::from_slice(bytes)?),
-            });
-            if let (false, Some(InputBytes::Copied(copy))) = (normal, all.last_mut()) {
-                copy.as_mut_slice().iter_mut().for_each(|b| *b = packed::held(tensor.dtype(), *b));
-            }
-        }
-        Ok(all)
-    }
-
     /// Assigns memory to every buffer of the stage, and addresses to every launch.
     fn prepare(&self, state: &mut State, shape: &Shape, stage: usize, places: &mut Places) -> Result<()> {
         let spare = self.check_memory(state, shape, stage, places)?;
@@ -344,34 +243,6 @@ impl Call<'_> {
         Ok(())
     }
 
-    fn input_place(&self, state: &mut State, shape: &Shape, at: usize, places: &Places) -> Result<Address> {
-        let port = &self.entry.inputs[at];
-        match (&places.inputs[at], &places.held, self.entry.input_states[at]) {
-            (InputBytes::Held, Some(held), Some(state)) => held.place(self.entry, shape, state),
-            (InputBytes::Held, ..) => Err(Error::defect(format!("the input `{}` has no memory", port.name))),
-            // Kernels and copies never write to inputs (`program::verify`).
-            (given, ..) if self.memory == Memory::Host => Ok(host_address(given.bytes().as_ptr())),
-            (InputBytes::InPlace(_) | InputBytes::Copied(_), ..) => self.block(state, shape, port.buffer),
-        }
-    }
-
-    fn output_place(&self, state: &mut State, shape: &Shape, at: usize, places: &mut Places) -> Result<Address> {
-        let port = &self.entry.outputs[at];
-        if let (Some(held), Some(state)) = (&places.held, self.entry.output_states[at]) {
-            return held.place(self.entry, shape, state);
-        }
-        if self.memory != Memory::Host {
-            return self.block(state, shape, port.buffer);
-        }
-        let bytes = shape.bytes[port.buffer];
-        let start = match (places.direct(at, port.dtype, bytes), &places.own[at]) {
-            (Some(memory), _) => memory,
-            (None, Some(output)) => output.as_ptr(),
-            (None, None) => places.own[at].insert(self.session.outputs.take(bytes)?).as_ptr(),
-        };
-        Ok(host_address(start))
-    }
-
     /// Returns device memory for one buffer. Later calls reuse it, unless every buffer must get new memory (`apart`).
     fn block(&self, state: &mut State, shape: &Shape, i: usize) -> Result<Address> {
         let bytes = shape.bytes[i];
@@ -389,54 +260,6 @@ impl Call<'_> {
         };
         let block = self.session.model.device().clone().allocate(bytes, &name)?;
         Ok(state.blocks[i].insert(block).address())
-    }
-
-    /// Copies the inputs to a device that cannot read the caller's memory.
-    fn upload(&self, state: &mut State, shape: &Shape, places: &Places) -> Result<()> {
-        if self.memory == Memory::Host {
-            return Ok(());
-        }
-        for (port, given) in self.entry.inputs.iter().zip(&places.inputs) {
-            let bytes = match given {
-                InputBytes::Held => continue,
-                // The input has at least as many bytes as its buffer (`input_bytes`).
-                InputBytes::InPlace(_) | InputBytes::Copied(_) => &given.bytes()[..shape.bytes[port.buffer]],
-            };
-            // SAFETY: the input's memory has the size of its buffer (`block`).
-            unsafe { state.queue.upload(bytes, state.bases[port.buffer]) }?;
-        }
-        Ok(())
-    }
-
-    /// Returns how many bytes the call may take beyond those that it needs. Errors: E0304 if it needs more than the
-    /// limit.
-    fn check_memory(&self, state: &mut State, shape: &Shape, stage: usize, places: &mut Places) -> Result<usize> {
-        let Some(max) = self.session.memory_bytes_max else { return Ok(usize::MAX) };
-        let mut total = shape.arena_bytes.saturating_add(state.queue.scratch_bytes(shape.scratch_bytes));
-        total = total.saturating_add(self.outside);
-        for (i, _) in self.entry.buffers.iter().enumerate().filter(|(_, b)| matches!(b.place, Place::Value)) {
-            total = total.saturating_add(shape.bytes[i]);
-        }
-        total = total.saturating_add(opaque_bytes(&places.made));
-        total = total.saturating_add(places.held.as_ref().map_or(0, |held| held.bytes()));
-        let on_host = self.memory == Memory::Host;
-        let inputs = self.entry.inputs.iter().zip(&self.entry.input_states);
-        for (port, _) in inputs.filter(|(_, state)| !on_host && !places.is_held(**state)) {
-            total = total.saturating_add(shape.bytes[port.buffer]);
-        }
-        for (at, port) in self.entry.outputs.iter().enumerate() {
-            let bytes = shape.bytes[port.buffer];
-            if places.is_held(self.entry.output_states[at]) || self.entry.buffer_stages[port.buffer] > stage {
-                continue;
-            }
-            // The caller's memory does not count.
-            if !on_host || places.direct(at, port.dtype, bytes).is_none() {
-                total = total.saturating_add(bytes);
-            }
-        }
-        state.taken = total;
-        max.checked_sub(total)
-            .ok_or_else(|| Error::user("E0304", format!("the call needs {total} bytes, the limit is {max}")))
     }
 
     fn launch(&self, state: &mut State, shape: &Shape, (i, launch): (usize, &Launch), order: Order) -> Result<()> {
@@ -511,94 +334,5 @@ impl Call<'_> {
         }
         shape.values[at] = Some(value);
         Ok(())
-    }
-
-    /// Whether the call passes an output to the caller.
-    fn is_wanted(&self, at: usize, is_given: bool, with_cache: bool) -> bool {
-        let wanted = self.stop.options().outputs.as_ref();
-        let is_wanted = |name: &String| wanted.is_none_or(|wanted| wanted.contains(name));
-        let is_held = with_cache && self.entry.output_states[at].is_some();
-        !is_held && (is_given || is_wanted(&self.entry.outputs[at].name))
-    }
-
-    /// Returns the dimensions of this rank's part of an output; `None` if it has all of it.
-    fn part_dims(&self, shape: &Shape, at: usize, in_parts: &[bool]) -> Result<Option<Vec<usize>>> {
-        in_parts[at].then(|| shape.dims(self.program, &self.entry.own_outputs[at])).transpose()
-    }
-
-    /// Waits until the call is done, and copies its outputs from a device with its own memory. Returns the step in
-    /// which an index was out of range.
-    fn finish(&self, state: &mut State, shape: &Shape, places: &mut Places) -> Result<Option<usize>> {
-        if self.memory == Memory::Host {
-            return state.queue.finish();
-        }
-        let Places { given, in_parts, own, held, .. } = places;
-        let mut results = vec![];
-        for (at, (given, own)) in given.iter_mut().zip(own).enumerate() {
-            let port = &self.entry.outputs[at];
-            if port.dtype.is_opaque() || !self.is_wanted(at, given.is_some(), held.is_some()) {
-                continue;
-            }
-            let part = self.part_dims(shape, at, in_parts)?;
-            let bytes = bytes_of(port.dtype, part.as_ref().unwrap_or(&shape.output_dims[at])).unwrap_or(0);
-            let to = match given {
-                Some(buffer) if part.is_none() => &mut buffer.bytes_mut()[..bytes],
-                _ => &mut own.insert(self.session.outputs.take(bytes)?).as_mut_slice()[..bytes],
-            };
-            results.push((state.bases[port.buffer], to));
-        }
-        // SAFETY: an output's memory has the size of its buffer, and the dimensions need at most that many bytes
-        // (`Shape::output`). Each has its own destination.
-        unsafe { state.queue.finish_and_read(&mut results) }
-    }
-
-    fn outputs(&self, shape: &Shape, places: Places) -> Result<Outputs> {
-        let mut out = Outputs::default();
-        let Places { given, in_parts, mut own, held, mut made, .. } = places;
-        for (at, (port, dims)) in self.entry.outputs.iter().zip(&shape.output_dims).enumerate() {
-            if !self.is_wanted(at, given[at].is_some(), held.is_some()) {
-                continue;
-            }
-            if port.dtype.is_opaque() {
-                let made = made[port.buffer].take().filter(|_| given[at].is_none());
-                let made = made.ok_or_else(|| {
-                    let message =
-                        format!("the output `{}` is of type {}, which takes no buffer", port.name, port.dtype);
-                    Error::user("E0301", message)
-                })?;
-                out.push(&port.name, made.into_tensor().with_dims(dims.clone())?);
-                continue;
-            }
-            // The buffer size may be an upper bound for an output whose size depends on the data.
-            let part = self.part_dims(shape, at, &in_parts)?;
-            let bytes = bytes_of(port.dtype, part.as_ref().unwrap_or(dims)).unwrap_or(0);
-            let own = own[at].take();
-            if let (Some(part_dims), Some(part)) = (part, &own) {
-                let part = Tensor::new(port.dtype, part_dims, part.as_ref()[..bytes].to_vec().into())?;
-                let whole = self.gather_output(part, self.entry.units(self.entry.output_states[at]), at)?;
-                match &mut given[at] {
-                    Some(buffer) => {
-                        buffer.bytes_mut()[..whole.bytes().len()].copy_from_slice(whole.bytes());
-                        buffer.set_dims(dims);
-                    }
-                    None => out.push(&port.name, whole),
-                }
-                continue;
-            }
-            match (&mut given[at], own) {
-                (Some(buffer), own) => {
-                    if let Some(own) = own {
-                        buffer.bytes_mut()[..bytes].copy_from_slice(&own.as_ref()[..bytes]);
-                    }
-                    buffer.set_dims(dims);
-                }
-                (None, Some(own)) => {
-                    let data = own.into_bytes().slice(..bytes);
-                    out.push(&port.name, Tensor::new(port.dtype, dims.clone(), data)?);
-                }
-                (None, None) => return Err(Error::defect(format!("the output `{}` has no memory", port.name))),
-            }
-        }
-        Ok(out)
     }
 }

@@ -14,6 +14,7 @@ use sardonyx_base::plan::Manifest;
 use sardonyx_base::{Error, Result};
 use sardonyx_format::artifact::{Artifact, Reading, Trust, Verify};
 use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -42,6 +43,8 @@ pub struct LoadOptions {
     pub transport: Transport,
     /// Slower links to emulate between the ranks of this host.
     pub wire: Option<Wire>,
+    /// The context of the GPU to load the model in, as an address.
+    pub(crate) cuda_context: Option<NonZeroUsize>,
 }
 
 impl LoadOptions {
@@ -57,6 +60,7 @@ impl LoadOptions {
             ranks: None,
             transport: Transport::Threads,
             wire: None,
+            cuda_context: None,
         }
     }
 
@@ -98,6 +102,15 @@ impl LoadOptions {
     /// Sets slower links to emulate between the ranks of this host; none by default.
     pub fn wire(self, wire: impl Into<Option<Wire>>) -> LoadOptions {
         LoadOptions { wire: wire.into(), ..self }
+    }
+
+    /// Sets the context (`CUcontext`) of a GPU to load the model in; null, the default, is the GPU's primary context,
+    /// which the CUDA runtime and libraries on it use too. It must be a context of the GPU that `device` names.
+    ///
+    /// # Safety
+    /// The context is there until the model and everything that comes from it is dropped.
+    pub unsafe fn cuda_context(self, context: *mut std::ffi::c_void) -> LoadOptions {
+        LoadOptions { cuda_context: NonZeroUsize::new(context.expose_provenance()), ..self }
     }
 }
 
@@ -199,6 +212,12 @@ impl Model {
         let plan = artifact.plan_of(options.device.class());
         let program = |rank| program::verify(&artifact.manifest, plan, artifact.weights.len(), rank);
         let mut programs = vec![program(0)?];
+        if options.cuda_context.is_some()
+            && (!matches!(options.device, DeviceName::Cuda(_)) || !programs[0].mesh.is_empty())
+        {
+            let message = "a context is for a model of one rank on a GPU";
+            return Err(Error::user("E0001", message).help("load with `DeviceName::Cuda`, or without a context"));
+        }
         let mesh = programs[0].mesh.clone();
         let n: usize = programs[0].mesh.iter().product();
         if let Some(wanted) = options.ranks.filter(|wanted| *wanted != n) {
@@ -252,9 +271,11 @@ impl Model {
         }
         let plan = artifact.plan_of(options.device.class());
         let (code, ptx, level) = (artifact.code.as_ref(), artifact.ptx.as_slice(), options.cpu);
+        let context = options.cuda_context;
         let open = |place| {
             let program = &programs[0];
-            let source = device::Source { manifest: &artifact.manifest, plan, program, place, code, ptx, level };
+            let source =
+                device::Source { manifest: &artifact.manifest, plan, program, place, context, code, ptx, level };
             device::open(&options.device, &source)
         };
         let device = open(place)?;

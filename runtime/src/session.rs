@@ -1,12 +1,13 @@
 //! inputs  =>  outputs: one call after another, with the state that is kept between them
 
-use crate::bind::{bind_capacities, bind_symbols, check_wanted, match_inputs, match_outputs, tensors};
+use crate::bind::{Destination, bind_capacities, bind_symbols, check_wanted, match_inputs, match_outputs, tensors};
 use crate::cache::{Cache, Held};
 use crate::call::{Call, Look, Watch};
 #[cfg(feature = "cuda")]
 use crate::comm::Meeting;
 use crate::comm::{Link, Open, Order, Run};
-use crate::device::{Address, Block, Queue};
+use crate::device::{Address, Block, DeviceName, Queue};
+use crate::device_tensor::{DeviceTensor, Input};
 use crate::kept_shapes::KeptShapes;
 use crate::memory::Recycler;
 use crate::model::Model;
@@ -16,7 +17,8 @@ use crate::stop::{RunOptions, Stop};
 use sardonyx_base::view::{TensorBuffer, TensorView};
 use sardonyx_base::{Error, Result, Tensor};
 use std::cell::RefCell;
-use std::ops::{Deref, DerefMut};
+use std::num::NonZeroUsize;
+use std::ops::{Deref, DerefMut, Range};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -42,11 +44,20 @@ pub struct SessionOptions {
     pub spin_max: Option<Duration>,
     /// Time limit of calls without a deadline of their own; it ends them with E0305, as [`RunOptions::deadline`] does.
     pub time_max: Option<Duration>,
+    /// The caller's stream of the GPU to work on, as an address.
+    pub(crate) cuda_stream: Option<NonZeroUsize>,
 }
 
 impl Default for SessionOptions {
     fn default() -> SessionOptions {
-        SessionOptions { threads: 1, pinned: false, memory_bytes_max: None, spin_max: None, time_max: None }
+        SessionOptions {
+            threads: 1,
+            pinned: false,
+            memory_bytes_max: None,
+            spin_max: None,
+            time_max: None,
+            cuda_stream: None,
+        }
     }
 }
 
@@ -77,6 +88,16 @@ impl SessionOptions {
     /// Sets the time limit of calls without a deadline of their own; `None`, the default, is no limit.
     pub fn time_max(self, time_max: impl Into<Option<Duration>>) -> SessionOptions {
         SessionOptions { time_max: time_max.into(), ..self }
+    }
+
+    /// Sets the stream (`CUstream`) of the model's GPU that calls work on, after what the caller has enqueued there;
+    /// null, the default, is a stream of the session's own. It must belong to the context that the model is loaded in.
+    /// A call waits for the stream before it returns.
+    ///
+    /// # Safety
+    /// The stream is there until the session is dropped, and is not being captured during calls.
+    pub unsafe fn cuda_stream(self, stream: *mut std::ffi::c_void) -> SessionOptions {
+        SessionOptions { cuda_stream: NonZeroUsize::new(stream.expose_provenance()), ..self }
     }
 
     /// Checks the number of threads. Errors: E0001.
@@ -166,8 +187,8 @@ impl Session {
         rank: Option<Arc<dyn Link>>,
         number: Option<u64>,
     ) -> Result<Session> {
-        let SessionOptions { threads, pinned, spin_max, .. } = *options;
-        let state = State::new(&model, Threads { count: threads, pinned, spin_max }, rank.clone())?;
+        let SessionOptions { threads, pinned, spin_max, cuda_stream, .. } = *options;
+        let state = State::new(&model, Threads { count: threads, pinned, spin_max }, rank.clone(), cuda_stream)?;
         Ok(Session {
             model,
             rank,
@@ -236,8 +257,7 @@ impl Session {
 
     /// As [`run`](Session::run), but runs the entry point with this name. Further errors: E0301 for an unknown name.
     pub fn run_entry(&self, entry: &str, inputs: &[(&str, Tensor)]) -> Result<Outputs> {
-        let views: Vec<(&str, TensorView)> = inputs.iter().map(|(name, t)| (*name, t.into())).collect();
-        self.run_with(entry, &views, &mut [], &RunOptions::default())
+        self.call(entry, &of_tensors(inputs), vec![], None, &RunOptions::default(), None)
     }
 
     /// As [`run`](Session::run), but with borrowed inputs, the caller's memory for those outputs that are named in
@@ -250,19 +270,60 @@ impl Session {
         outputs: &mut [(&str, TensorBuffer<'_>)],
         options: &RunOptions,
     ) -> Result<Outputs> {
-        self.call(entry, inputs, outputs, None, options, None)
+        self.call(entry, &of_views(inputs), of_buffers(outputs), None, options, None)
+    }
+
+    /// As [`run_with`](Session::run_with), with inputs and outputs in the memory of the model's GPU, in place: `outputs`
+    /// are written there, and get their dimensions; other outputs are returned in the host's memory. With a cache, as
+    /// [`run_cached`](Session::run_cached). When the call returns, the outputs are complete. Memory that is not aligned
+    /// to 16 bytes is copied within the GPU. Further errors: E0301 if the model does not run on one GPU, or if an output
+    /// overlaps another tensor.
+    pub fn run_on_device(
+        &self,
+        entry: &str,
+        inputs: &[(&str, Input<'_>)],
+        outputs: &mut [(&str, DeviceTensor)],
+        cache: Option<&mut Cache<'_>>,
+        options: &RunOptions,
+    ) -> Result<Outputs> {
+        self.check_device_tensors(inputs, outputs).map_err(|e| e.file(self.model.file()))?;
+        let outputs = outputs.iter_mut().map(|(name, tensor)| (*name, Destination::Device(tensor))).collect();
+        self.call(entry, inputs, outputs, cache, options, None)
+    }
+
+    fn check_device_tensors(&self, inputs: &[(&str, Input)], outputs: &[(&str, DeviceTensor)]) -> Result<()> {
+        let read: Vec<_> =
+            inputs.iter().filter_map(|(name, input)| Some((*name, input.on_device()?.range()))).collect();
+        let written: Vec<_> = outputs.iter().map(|(name, tensor)| (*name, tensor.range())).collect();
+        let Some((first, _)) = read.iter().chain(&written).next() else { return Ok(()) };
+        let name = self.model.device_name();
+        if !matches!(name, DeviceName::Cuda(_)) || self.model.ranks() > 1 {
+            let n = self.model.ranks();
+            let message = format!("`{first}` is in the memory of a GPU, but the model runs on {n} x `{name}`");
+            return Err(Error::user("E0301", message).help("give tensors in the host's memory"));
+        }
+        for (i, (name, range)) in written.iter().enumerate() {
+            let overlaps = |(_, other): &&(&str, Range<u64>)| range.start.max(other.start) < range.end.min(other.end);
+            if let Some((other, _)) = read.iter().chain(&written[..i]).find(overlaps) {
+                return Err(Error::user(
+                    "E0301",
+                    format!("the memory of the output `{name}` overlaps that of `{other}`"),
+                ));
+            }
+        }
+        Ok(())
     }
 
     /// As [`run_entry`](Session::run_entry), and reports to `watch` when each launch ran, in order.
     pub fn run_timed(&self, entry: &str, inputs: &[(&str, Tensor)], watch: Watch) -> Result<Outputs> {
-        let views: Vec<(&str, TensorView)> = inputs.iter().map(|(name, t)| (*name, t.into())).collect();
-        self.call(entry, &views, &mut [], None, &RunOptions::default(), Some((watch, Look::Times)))
+        let watch = Some((watch, Look::Times));
+        self.call(entry, &of_tensors(inputs), vec![], None, &RunOptions::default(), watch)
     }
 
     /// As [`run_entry`](Session::run_entry), and passes the results of each launch to `watch`, in order, for debugging.
     pub fn run_watched(&self, entry: &str, inputs: &[(&str, Tensor)], watch: Watch) -> Result<Outputs> {
-        let views: Vec<(&str, TensorView)> = inputs.iter().map(|(name, t)| (*name, t.into())).collect();
-        self.call(entry, &views, &mut [], None, &RunOptions::default(), Some((watch, Look::Results)))
+        let watch = Some((watch, Look::Results));
+        self.call(entry, &of_tensors(inputs), vec![], None, &RunOptions::default(), watch)
     }
 
     /// Creates an empty cache for `capacity` positions of the entry point's states. Errors: E0301.
@@ -305,14 +366,14 @@ impl Session {
         cache: &mut Cache<'_>,
         options: &RunOptions,
     ) -> Result<Outputs> {
-        self.call(entry, inputs, outputs, Some(cache), options, None)
+        self.call(entry, &of_views(inputs), of_buffers(outputs), Some(cache), options, None)
     }
 
     fn call(
         &self,
         entry: &str,
-        inputs: &[(&str, TensorView<'_>)],
-        outputs: &mut [(&str, TensorBuffer<'_>)],
+        inputs: &[(&str, Input<'_>)],
+        outputs: Vec<(&str, Destination<'_, '_>)>,
         cache: Option<&mut Cache<'_>>,
         options: &RunOptions,
         mut watch: Option<(Watch<'_>, Look)>,
@@ -363,7 +424,10 @@ impl Session {
         let outputs = match (self.model.world(), self.number) {
             (Some(world), Some(session)) => known.transpose().and_then(|cache| {
                 let order = Run { entry: called.to_string(), cache, session, renew, ..Run::default() };
-                let made = world.call(order, given_inputs, &stop, run);
+                // Ranks exchange inputs of the host only (`check_device_tensors`).
+                let on_host = given_inputs.iter().filter_map(|(name, input)| Some((*name, input.on_host()?)));
+                let given_inputs: Vec<_> = on_host.collect();
+                let made = world.call(order, &given_inputs, &stop, run);
                 self.failed.store(made.is_err(), Ordering::Relaxed);
                 made
             }),
@@ -406,6 +470,18 @@ impl Drop for Session {
     }
 }
 
+fn of_tensors<'a>(inputs: &'a [(&'a str, Tensor)]) -> Vec<(&'a str, Input<'a>)> {
+    inputs.iter().map(|(name, tensor)| (*name, tensor.into())).collect()
+}
+
+fn of_views<'a>(inputs: &[(&'a str, TensorView<'a>)]) -> Vec<(&'a str, Input<'a>)> {
+    inputs.iter().map(|(name, view)| (*name, (*view).into())).collect()
+}
+
+fn of_buffers<'a, 'b>(outputs: &'a mut [(&str, TensorBuffer<'b>)]) -> Vec<(&'a str, Destination<'a, 'b>)> {
+    outputs.iter_mut().map(|(name, buffer)| (*name, Destination::Host(buffer))).collect()
+}
+
 /// Guard with the state during a call; returns it to the session at the end, even after a panic.
 struct Entered<'a> {
     session: &'a Session,
@@ -434,9 +510,14 @@ impl Drop for Entered<'_> {
 }
 
 impl State {
-    pub fn new(model: &Model, threads: Threads, rank: Option<Arc<dyn Link>>) -> Result<State> {
+    pub fn new(
+        model: &Model,
+        threads: Threads,
+        rank: Option<Arc<dyn Link>>,
+        cuda_stream: Option<NonZeroUsize>,
+    ) -> Result<State> {
         Ok(State {
-            queue: model.device().clone().queue(threads)?,
+            queue: model.device().clone().queue(threads, cuda_stream)?,
             rank,
             #[cfg(feature = "cuda")]
             meeting: Meeting::default(),
@@ -456,7 +537,7 @@ impl State {
     pub fn nested<T>(&mut self, model: &Model, run: impl FnOnce(&mut State) -> Result<T>) -> Result<T> {
         let mut nested = match self.nested.take() {
             Some(nested) => nested,
-            None => Box::new(State::new(model, Threads::ONE, None)?),
+            None => Box::new(State::new(model, Threads::ONE, None, None)?),
         };
         std::mem::swap(&mut nested.queue, &mut self.queue);
         let ran = run(&mut nested);

@@ -1,8 +1,10 @@
 //! a host step of a call  =>  its operands as tensors, the operation, its results as buffers of the next stage
 
-use super::{Call, Places};
+use super::Call;
+use super::places::Places;
 use crate::bind::{Given, bind_capacities, bind_symbols};
 use crate::device::{Address, Memory, host_address, index_out_of_range};
+use crate::device_tensor::Input;
 use crate::memory::AlignedBuf;
 use crate::program::{Host, Operand, Place, Port};
 use crate::session::State;
@@ -11,7 +13,7 @@ use crate::stop::Stop;
 use bytes::Bytes;
 use sardonyx_base::host::{Bodies, Budget, HostOp, Limits, Wanted};
 use sardonyx_base::plan::Copy;
-use sardonyx_base::view::{TensorView, is_aligned};
+use sardonyx_base::view::is_aligned;
 use sardonyx_base::{DType, Error, Result, Tensor};
 use std::sync::Arc;
 
@@ -162,8 +164,12 @@ impl Call<'_> {
         }
         let bytes = match (&self.entry.buffers[arg.buffer].place, arg.dtype.is_opaque()) {
             (Place::Input(at), true) => match &self.inputs[*at] {
-                Given::Tensor(view) => return Tensor::new(arg.dtype, dims, budget.copied(view.bytes())?.into()),
-                Given::Held { .. } => return Err(Error::defect("a state that no kernel can hold")),
+                Given::Tensor(Input::Host(view)) => {
+                    return Tensor::new(arg.dtype, dims, budget.copied(view.bytes())?.into());
+                }
+                Given::Tensor(Input::Device(_)) | Given::Held { .. } => {
+                    return Err(Error::defect("a state that no kernel can hold"));
+                }
             },
             (Place::Constant(at), true) => Some(self.program.constants[*at].len()),
             (Place::Value | Place::Arena(_) | Place::Output(_), true) => {
@@ -229,7 +235,7 @@ impl Bodies for Entries<'_, '_> {
         let Call { session, program, stop, memory, .. } = *self.call;
         let at = self.host.call.bodies[at];
         let entry = &program.entries[at];
-        let inputs: Vec<Given> = inputs.iter().map(|t| Given::Tensor(TensorView::from(t))).collect();
+        let inputs: Vec<Given> = inputs.iter().map(|t| Given::Tensor(Input::from(t))).collect();
         if inputs.len() != entry.inputs.len() {
             return Err(Error::defect(format!("`{}` takes {} inputs", entry.name, entry.inputs.len())));
         }

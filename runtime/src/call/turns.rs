@@ -5,7 +5,8 @@
 //! stacked values change. A carried value alternates between two buffers: each iteration reads one and writes the
 //! other. Stacked values are written to their final location, and captured values are read in place.
 
-use super::{Call, Places};
+use super::Call;
+use super::places::Places;
 use crate::bind::{Given, bind_capacities, bind_symbols};
 use crate::device::{Address, Block, Memory, Order, host_address};
 use crate::memory::{AlignedBuf, Recycled};
@@ -150,10 +151,10 @@ impl Call<'_> {
         let mut scalars = AlignedBuf::new(MORE + 1)?;
         scalars.as_mut_slice()[GOES_ON] = 1;
         let mut inputs = vec![];
-        inputs.push(Given::Tensor(TensorView::new(DType::I64, &[], &[0; 8])?));
-        inputs.push(Given::Tensor(TensorView::new(DType::Bool, &[], &[1])?));
+        inputs.push(Given::Tensor(TensorView::new(DType::I64, &[], &[0; 8])?.into()));
+        inputs.push(Given::Tensor(TensorView::new(DType::Bool, &[], &[1])?.into()));
         for value in initial {
-            inputs.push(Given::Tensor(value.view()?));
+            inputs.push(Given::Tensor(value.view()?.into()));
         }
         let mut values = bind_symbols(program, entry, &inputs)?;
         bind_capacities(program, entry, None, &mut values)?;

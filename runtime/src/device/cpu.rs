@@ -8,6 +8,7 @@ use crate::stop::Stop;
 use sardonyx_base::cpu::{self, Level};
 use sardonyx_base::plan::{KERNEL_ABI_VERSION, KernelArgs, KernelFn, Manifest};
 use sardonyx_base::{Error, Result};
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -71,7 +72,8 @@ impl Device for Cpu {
         Ok(())
     }
 
-    fn queue(self: Arc<Self>, threads: Threads) -> Result<Box<dyn Queue>> {
+    fn queue(self: Arc<Self>, threads: Threads, stream: Option<NonZeroUsize>) -> Result<Box<dyn Queue>> {
+        super::without_stream(stream)?;
         Ok(Box::new(CpuQueue { pool: Pool::new(threads)?, scratch: AlignedBuf::new(0)?, device: self }))
     }
 }

@@ -31,6 +31,7 @@ use sardonyx_base::cpu::Level;
 use sardonyx_base::plan::Manifest;
 use sardonyx_base::plan::messages::Plan;
 use sardonyx_base::{Error, Result};
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -45,6 +46,9 @@ pub(crate) struct Source<'a> {
     /// Index of the rank among those of its host.
     #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "only GPUs are several"))]
     pub place: usize,
+    /// The context of the GPU to use, if the caller has one.
+    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "only GPUs have contexts"))]
+    pub context: Option<NonZeroUsize>,
     pub code: Option<&'a Bytes>,
     pub ptx: &'a [(String, Bytes)],
     /// The highest variant of CPU code to use.
@@ -87,7 +91,8 @@ pub(crate) trait Device: Send + Sync {
     /// Reads a block from byte `at` on. No queue may write the block meanwhile.
     fn read(&self, from: &Block, at: usize, to: &mut [u8]) -> Result<()>;
 
-    fn queue(self: Arc<Self>, threads: Threads) -> Result<Box<dyn Queue>>;
+    /// Creates a queue, on a stream of the caller if there is one. Errors: E0001 if the device has no such stream.
+    fn queue(self: Arc<Self>, threads: Threads, stream: Option<NonZeroUsize>) -> Result<Box<dyn Queue>>;
 
     /// Records in the report that the host computes a step of a call instead of this device.
     fn host_computes(&self) {}
@@ -280,6 +285,14 @@ fn targets(source: &Source) -> String {
 fn no_code(source: &Source, wanted: &str, option: &str) -> Box<Error> {
     let message = format!("the artifact has no code for `{wanted}`, only for {}", targets(source));
     Error::user("E0403", message).help(format!("compile the model with `--target {option}`"))
+}
+
+/// Refuses a stream on a device that has none.
+fn without_stream(stream: Option<NonZeroUsize>) -> Result<()> {
+    match stream {
+        None => Ok(()),
+        Some(_) => Err(Error::user("E0001", "a stream is for a model on a GPU").help("open the session without one")),
+    }
 }
 
 pub(crate) fn index_out_of_range() -> Box<Error> {

@@ -7,6 +7,7 @@ use crate::pool::Threads;
 use crate::stop::Stop;
 use ptxvm::{Kind, Launch, Module, Options};
 use sardonyx_base::{Error, Result};
+use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub(super) struct Sim {
@@ -96,7 +97,8 @@ impl Device for Sim {
         self.download(from.range(at, to.len())?, to)
     }
 
-    fn queue(self: Arc<Self>, threads: Threads) -> Result<Box<dyn Queue>> {
+    fn queue(self: Arc<Self>, threads: Threads, stream: Option<NonZeroUsize>) -> Result<Box<dyn Queue>> {
+        super::without_stream(stream)?;
         Ok(Box::new(Lane { device: self, threads: threads.count, status: None, n_steps: 0 }))
     }
 

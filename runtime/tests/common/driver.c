@@ -154,6 +154,22 @@ Result cuCtxPopCurrent_v2(void **context) {
     *context = stack[depth--];
     return OK;
 }
+// Contexts of callers: the second of GPU 0, and so on.
+Result cuCtxCreate_v2(void **context, unsigned flags, int gpu) {
+    *context = (void *)(0x1000 + 8ll * gpu);
+    return flags || gpu >= gpus() ? INVALID_VALUE : cuCtxPushCurrent_v2(*context);
+}
+Result cuCtxDestroy_v2(void *context) {
+    for (Stream *s = streams; s; s = s->next)
+        if (s->context == context) return INVALID_VALUE;
+    if (current == context) depth--;
+    return OK;
+}
+Result cuCtxGetDevice(int *gpu) {
+    uint64_t at = (uint64_t)(uintptr_t)current;
+    *gpu = (int)((at & 0xfff) / 8) - (at < 0x1000);
+    return current == OTHERS ? INVALID_VALUE : OK;
+}
 // Of sm_90: 75 is the major number, 76 the minor one.
 Result cuDeviceGetAttribute(int *value, int which, int gpu) { *value = which == 75 ? 9 : 0; return gpu < gpus() ? OK : INVALID_VALUE; }
 Result cuGetErrorString(Result e, const char **text) { *text = e == OUT_OF_MEMORY ? "out of memory" : "refused by the test's driver"; return OK; }
@@ -233,6 +249,12 @@ Result cuStreamDestroy_v2(Stream *stream) {
     free(stream);
     return OK;
 }
+Result cuStreamGetCtx(Stream *stream, void **context) {
+    ALONE;
+    for (Stream *s = streams; s; s = s->next)
+        if (s == stream) { *context = s->context; return OK; }
+    return INVALID_VALUE;
+}
 Result cuStreamSynchronize(Stream *stream) {
     ALONE;
     if (!known(stream)) return INVALID_VALUE;
@@ -278,6 +300,17 @@ Result cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t n, Stream *stream
     Work *w = ask(stream, COPY);
     w->to = (void *)to, w->bytes = n, w->from = (void *)from;
     return OK;
+}
+// The caller's own, which wait.
+Result cuMemcpyHtoD_v2(uint64_t to, const void *from, size_t n) {
+    ALONE;
+    if (!inside(to, n) || current == OTHERS) return INVALID_VALUE;
+    return memcpy((void *)to, from, n), OK;
+}
+Result cuMemcpyDtoH_v2(void *to, uint64_t from, size_t n) {
+    ALONE;
+    if (!inside(from, n) || current == OTHERS) return INVALID_VALUE;
+    return memcpy(to, (void *)from, n), OK;
 }
 // What the driver is told of a copy of rows, in its order; 2 is the memory of a GPU.
 typedef struct { size_t x; size_t y; unsigned kind; const void *host; uint64_t address; void *array; size_t pitch; } Side;

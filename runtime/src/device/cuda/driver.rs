@@ -6,6 +6,7 @@ use cudarc::driver::sys::{self, CUdevice_attribute, CUfunction_attribute, CUjit_
 use sardonyx_base::{Error, Result};
 use std::ffi::{CStr, CString, c_void};
 use std::marker::PhantomData;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,10 +19,11 @@ unsafe impl<T> Send for Handle<T> {}
 // SAFETY: as above.
 unsafe impl<T> Sync for Handle<T> {}
 
-/// The driver's primary context of a GPU, shared with all other users of the GPU in this process.
+/// A context of a GPU: the driver's primary one, shared with other users of the GPU in this process, or the caller's.
 pub struct Context {
     pub gpu: sys::CUdevice,
     handle: Handle<sys::CUctx_st>,
+    is_primary: bool,
 }
 
 /// Guard during which the context is current on this thread; dropping it restores the previous one.
@@ -45,6 +47,7 @@ impl Drop for Entered {
 pub struct Ordered {
     pub handle: Handle<sys::CUstream_st>,
     context: Arc<Context>,
+    is_the_callers: bool,
 }
 
 pub struct Function {
@@ -98,7 +101,7 @@ static LOST: &[CUresult] = &[
 
 impl Context {
     /// Opens a GPU. The ranks of a host are spread round-robin over the GPUs from `number` on.
-    pub fn open(number: u32, place: usize) -> Result<Context> {
+    pub fn open(number: u32, place: usize, given: Option<NonZeroUsize>) -> Result<Context> {
         let remedy = "install NVIDIA's driver (`nvidia-smi` shows what it finds), or use `--device cpu`";
         // SAFETY: only checks whether the library can be loaded.
         if !unsafe { sys::is_culib_present() } {
@@ -115,9 +118,25 @@ impl Context {
             }
             let number = i64::from(number) + place as i64 % (i64::from(n) - i64::from(number));
             check(sys::cuDeviceGet(&mut gpu, number as i32), "find the GPU")?;
+            if let Some(given) = given {
+                return Context::of_caller(given, gpu);
+            }
             check(sys::cuDevicePrimaryCtxRetain(&mut handle, gpu), "use the GPU")?;
         }
-        Ok(Context { gpu, handle: Handle(handle) })
+        Ok(Context { gpu, handle: Handle(handle), is_primary: true })
+    }
+
+    fn of_caller(given: NonZeroUsize, gpu: sys::CUdevice) -> Result<Context> {
+        let handle = Handle(std::ptr::with_exposed_provenance_mut(given.get()));
+        let (context, mut own) = (Context { gpu, handle, is_primary: false }, 0);
+        let _here = context.enter()?;
+        // SAFETY: the driver writes its result to the given location.
+        check(unsafe { sys::cuCtxGetDevice(&mut own) }, "tell the GPU of the context")?;
+        if own != gpu {
+            return Err(Error::user("E0001", format!("the context is one of GPU {own}, not of GPU {gpu}"))
+                .help("name the GPU of the context as the device"));
+        }
+        Ok(context)
     }
 
     /// Makes the context current on this thread until the guard is dropped.
@@ -151,9 +170,11 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        // SAFETY: retained once, released once; its modules, streams and memory are gone, because each of them holds
-        // the context.
-        let _ = unsafe { sys::cuDevicePrimaryCtxRelease_v2(self.gpu) };
+        if self.is_primary {
+            // SAFETY: retained once, released once; its modules, streams and memory are gone, because each of them
+            // holds the context.
+            let _ = unsafe { sys::cuDevicePrimaryCtxRelease_v2(self.gpu) };
+        }
     }
 }
 
@@ -233,7 +254,21 @@ impl Ordered {
         let flag = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
         // SAFETY: the driver writes its result to the given location.
         check(unsafe { sys::cuStreamCreate(&mut handle, flag) }, "make a stream")?;
-        Ok(Ordered { handle: Handle(handle), context: context.clone() })
+        Ok(Ordered { handle: Handle(handle), context: context.clone(), is_the_callers: false })
+    }
+
+    /// Uses a stream of the caller. Errors: E0001 if it belongs to another context.
+    pub fn of_caller(context: &Arc<Context>, given: NonZeroUsize) -> Result<Ordered> {
+        let handle: Handle<sys::CUstream_st> = Handle(std::ptr::with_exposed_provenance_mut(given.get()));
+        let mut own = std::ptr::null_mut();
+        let _here = context.enter()?;
+        // SAFETY: the caller guarantees the stream; the driver writes its result to the given location.
+        check(unsafe { sys::cuStreamGetCtx(handle.0, &mut own) }, "tell the context of the stream")?;
+        if own != context.handle.0 {
+            return Err(Error::user("E0001", "the stream belongs to another context than the model")
+                .help("load the model in the stream's context"));
+        }
+        Ok(Ordered { handle, context: context.clone(), is_the_callers: true })
     }
 
     pub fn wait(&self) -> Result<()> {
@@ -245,6 +280,9 @@ impl Ordered {
 
 impl Drop for Ordered {
     fn drop(&mut self) {
+        if self.is_the_callers {
+            return;
+        }
         if let Ok(_here) = self.context.enter() {
             // SAFETY: created once, destroyed once.
             let _ = unsafe { sys::cuStreamDestroy_v2(self.handle.0) };

@@ -15,6 +15,7 @@ use crate::pool::Threads;
 use cudarc::driver::sys::{self, CUresult};
 use driver::{Allocation, Context, Function, Module, Ordered, check};
 use sardonyx_base::Result;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 pub(super) struct Cuda {
@@ -29,7 +30,7 @@ pub(super) struct Cuda {
 
 impl Cuda {
     pub fn open(number: u32, source: &Source) -> Result<Arc<dyn Device>> {
-        let context = Arc::new(Context::open(number, source.place)?);
+        let context = Arc::new(Context::open(number, source.place, source.context)?);
         let target = choose_target(source, context.capability()?)?;
         let (module, functions) = match ptx::module(source, &target)? {
             None => (None, vec![]),
@@ -108,7 +109,7 @@ impl Device for Cuda {
         check(copied, "copy from the GPU").and(waited)
     }
 
-    fn queue(self: Arc<Self>, _: Threads) -> Result<Box<dyn Queue>> {
-        Ok(Box::new(queue::Stream::new(self)?))
+    fn queue(self: Arc<Self>, _: Threads, stream: Option<NonZeroUsize>) -> Result<Box<dyn Queue>> {
+        Ok(Box::new(queue::Stream::new(self, stream)?))
     }
 }

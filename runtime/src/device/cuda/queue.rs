@@ -11,6 +11,7 @@ use crate::device::{self, Address, Block, Device, Queue, Work};
 use crate::stop::Stop;
 use cudarc::driver::sys::{self, CUresult};
 use sardonyx_base::{Error, Result};
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -38,8 +39,12 @@ struct Arrival {
 }
 
 impl Stream {
-    pub fn new(device: Arc<Cuda>) -> Result<Stream> {
-        let stream = Ordered::new(&device.context)?;
+    /// Creates a queue on the caller's stream, or on one of its own.
+    pub fn new(device: Arc<Cuda>, given: Option<NonZeroUsize>) -> Result<Stream> {
+        let stream = match given {
+            Some(given) => Ordered::of_caller(&device.context, given)?,
+            None => Ordered::new(&device.context)?,
+        };
         Ok(Stream {
             stream,
             device,
