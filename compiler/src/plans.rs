@@ -62,7 +62,7 @@ impl<'c> Way<'_, 'c> {
         let mut planned = vec![];
         for (i, &target) in leads.iter().enumerate() {
             let mut copy = copy(&module)?;
-            let mut rewrites = rewrites.of_target(target);
+            let mut rewrites = rewrites.of_target(target, leads.len() == 1);
             let of = (leads.len() > 1).then_some((target, i));
             if self.stages(&mut copy, own.clone(), &mut rewrites, of)? {
                 return Ok(Made::Stopped(pipeline::text(&copy)?, Box::new(rewrites)));

@@ -27,6 +27,9 @@ pub struct Options {
     pub remarks: bool,
     /// Whether to check each rewrite by running the code that it changed, before and after.
     pub validate: bool,
+    /// Whether packed weights may have a form that only targets of this class read: no other class of targets shares
+    /// the artifact.
+    pub own_panels: bool,
     /// Type of the operands of contractions and attention.
     pub precision: Precision,
     /// Code type of quantised weights. By default, weights are not quantised.
@@ -72,6 +75,7 @@ impl Default for Options {
             fuel: None,
             remarks: false,
             validate: false,
+            own_panels: false,
             precision: Precision::default(),
             quantize: Quantize::default(),
             group: None,
@@ -330,6 +334,7 @@ static ROWS: &[Row] = &[
     Row { name: "masked-rows", set: |o, v| MaskedRows::from_name(v).map(|v| o.masked_rows = v) },
     Row { name: "mesh", set: |o, v| mesh(v).map(|v| o.mesh = v) },
     Row { name: "overlap", set: |o, v| v.parse().ok().map(|v| o.overlap = Some(v)) },
+    Row { name: "own-panels", set: |o, v| v.parse().ok().map(|v| o.own_panels = v) },
     Row { name: "precision", set: |o, v| Precision::from_name(v).map(|v| o.precision = v) },
     Row { name: "quantize", set: |o, v| Quantize::from_name(v).map(|v| o.quantize = v) },
     Row { name: "seeds", set: |o, v| v.parse().ok().map(|v| o.seeds = v) },

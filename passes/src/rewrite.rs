@@ -102,10 +102,10 @@ impl Rewrites {
         &self.options
     }
 
-    /// Returns a copy for one of several targets, which continues the numbering and the fuel of the rewrites applied so
-    /// far.
-    pub fn of_target(&self, target: Target) -> Rewrites {
-        Rewrites { options: Options { target, ..self.options.clone() }, ..self.clone() }
+    /// Returns a copy for a target, which continues the numbering and the fuel of the rewrites applied so far.
+    /// `own_panels` is the option of this name.
+    pub fn of_target(&self, target: Target, own_panels: bool) -> Rewrites {
+        Rewrites { options: Options { target, own_panels, ..self.options.clone() }, ..self.clone() }
     }
 
     /// Returns the applied rewrites, in order.

@@ -9,7 +9,7 @@ use crate::remark::Missed;
 use crate::rewrite::{Review, Rewrites};
 use crate::steps::kernel;
 use sardonyx_dialects::flow::{Class, Kernel, Program};
-use sardonyx_kernels::{Pace, lower};
+use sardonyx_kernels::{Lowered, Pace, Target, lower};
 
 /// The pass name of these remarks.
 pub const NAME: &str = "slow-launches";
@@ -29,7 +29,7 @@ fn tell(program: &Program, rewrites: &mut Rewrites) {
     let (costs, prepared) = (Costs::new(target), prepare_weights::steps(program));
     let launches: Vec<Launch> = (0..program.steps.len())
         .filter(|step| !prepared.contains(step))
-        .filter_map(|step| Some(Launch::predicted(program, &costs, step, kernel(&program.steps[step])?)))
+        .filter_map(|step| Some(Launch::predicted(program, (&costs, target), step, kernel(&program.steps[step])?)))
         .collect();
     let total: f64 = launches.iter().map(|l| l.time).sum();
     for launch in launches.iter().filter(|l| l.time > TIME_MIN * total) {
@@ -57,13 +57,23 @@ struct Launch {
 }
 
 impl Launch {
-    fn predicted(program: &Program, costs: &Costs, step: usize, k: &Kernel) -> Launch {
+    fn predicted(program: &Program, (costs, target): (&Costs, Target), step: usize, k: &Kernel) -> Launch {
         let lowered = lower(k).ok();
-        let pace = lowered.as_ref().map_or(Pace::UNKNOWN, |lowered| lowered.pace());
+        let is_for_gpu = target.gpu().is_some();
+        let pace = match &lowered {
+            // The efficiency of code for GPUs is not estimated.
+            _ if is_for_gpu => Pace::FULL,
+            Some(lowered) => lowered.pace(),
+            None => Pace::UNKNOWN,
+        };
         let work = |pace| costs.work(k, program, pace).iter().sum::<f64>().max(1.0);
         let (best, predicted) = (work(Pace::FULL), work(Pace { share: pace.share.max(f64::MIN_POSITIVE), ..pace }));
         let multiplies = matches!(k.class(), Class::Contract | Class::Groups | Class::Attention);
-        let plain = multiplies && lowered.is_none_or(|lowered| lowered.words().is_none());
+        let is_blocked = |lowered: Lowered| match is_for_gpu {
+            true => lowered.for_gpu(target).is_on_tensor_cores(),
+            false => lowered.words().is_some(),
+        };
+        let plain = multiplies && !lowered.is_some_and(is_blocked);
         Launch { step, time: predicted + costs.launch() as f64, roofline: best / predicted, plain }
     }
 

@@ -176,6 +176,9 @@ pub struct Panels {
     pub halves: bool,
 }
 
+/// Number of elements of 16 bits along K that panels for GPUs store side by side: 16 bytes, as tensor cores read them.
+pub const CHUNK_DEPTH: i64 = 8;
+
 impl Panels {
     /// Number of groups of `depth` rows in a panel.
     pub fn groups(&self) -> i64 {

@@ -7,10 +7,12 @@
 use crate::splice::renumber_stores;
 use sardonyx_base::DType;
 use sardonyx_dialects::flow::kernel::rename;
+use sardonyx_dialects::flow::kernel::{Container, Layout, Memlet};
 use sardonyx_dialects::flow::{Body, Kernel, Statement};
 use sardonyx_dialects::scalar::{Conversion, ReduceFn, ScalarFn};
-use sardonyx_kernels::Words;
-use sardonyx_kernels::{KernelDef, lower};
+use sardonyx_kernels::ptx::attention::Flash;
+use sardonyx_kernels::ptx::gemm::Factors;
+use sardonyx_kernels::{KernelDef, Words, lower};
 use std::collections::BTreeMap;
 
 /// Minimum number of rows; with fewer, rounding keys and values costs more than it saves.
@@ -26,6 +28,44 @@ pub fn narrowed(k: &Kernel) -> Result<Kernel, &'static str> {
     let new = with_factors(k, &lowered.def).ok_or("its factors are not found")?;
     let narrow = lower(&new).is_ok_and(|l| l.words() == Some(Words::Pairs));
     if narrow { Ok(new) } else { Err("its factors are not read where they lie") }
+}
+
+/// Returns the kernel for GPUs, and the operands of which it reads rounded copies as its last operands, in order: tiles of
+/// bf16 are copied to shared memory as they are. Operands that are computed from what is loaded are rounded afterwards.
+/// The error is the reason why the kernel is not changed.
+pub fn narrowed_for_gpu(k: &Kernel) -> Result<(Kernel, Vec<usize>), &'static str> {
+    let def = lower(k).map_err(|_| "it has no code")?.def;
+    let flash = Flash::from_def(&def).ok_or("its parts are not those of attention")?;
+    let rows = flash.roles.i.map_or(Some(1), |i| def.extent(i).as_const());
+    if rows.is_some_and(|n| n < ROWS_MIN) {
+        return Err("too few rows share what would be rounded");
+    }
+    let mut new = with_factors(k, &def).ok_or("its factors are not found")?;
+    let mut rounded: Vec<usize> = vec![];
+    for at in 0..new.body.len() {
+        let Body::Convert(from, Conversion::Value) = new.body[at].body else { continue };
+        let Body::Load { memlet, guard: None } = &new.body[from].body else { continue };
+        if new.body[at].dtype != DType::BF16 || new.body[from].dtype != DType::F32 {
+            continue;
+        }
+        let operand = memlet.container;
+        if matches!(k.reads[operand].layout, Layout::Capacity { .. }) {
+            return Err("its keys and values grow in place");
+        }
+        let place = rounded.iter().position(|known| *known == operand).unwrap_or_else(|| {
+            rounded.push(operand);
+            new.reads.push(Container { dtype: DType::BF16, ..k.reads[operand].clone() });
+            rounded.len() - 1
+        });
+        let memlet = Memlet { container: k.reads.len() + place, index: memlet.index.clone() };
+        new.body[at].body = Body::Load { memlet, guard: None };
+    }
+    let is_narrow =
+        |def: &KernelDef| Flash::from_def(def).is_some_and(|flash| flash.factors(def) == [Factors::BF16; 2]);
+    match lower(&new).is_ok_and(|lowered| is_narrow(&lowered.def)) {
+        true => Ok((new, rounded)),
+        false => Err("its factors are not read where they lie"),
+    }
 }
 
 /// Rounds both operands of the score, and the value and the weight of the weighted sum. If the weight is a quotient,

@@ -21,9 +21,9 @@ use sardonyx_dialects::flow::{
 };
 use sardonyx_dialects::mlir::Module;
 use sardonyx_dialects::scalar::Conversion;
-use sardonyx_kernels::Words;
+use sardonyx_kernels::def::CHUNK_DEPTH;
 use sardonyx_kernels::target::Class as TargetClass;
-use sardonyx_kernels::{Lowered, lower, products};
+use sardonyx_kernels::{Lowered, Target, Words, lower, products};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -33,50 +33,41 @@ pub fn run(module: &mut Module, rewrites: &mut Rewrites) -> Result<()> {
     }
     rewrites.programs(module, |rewrites, program| {
         let mut rounded = BTreeMap::new();
-        let class = rewrites.options().target.class();
-        let find = |program: &Program, step: usize| find(program, step, class);
-        rewrites.each_step(program, find, |program, at, site| match site {
-            Site::Attention(kernel) => program.steps[at].op = FlowOp::Kernel(Arc::new(kernel)),
-            Site::Contraction(contraction) => apply(program, at, contraction, &mut rounded),
-        })?;
+        let (target, own_panels) = (rewrites.options().target, rewrites.options().own_panels);
+        let find = |program: &Program, step: usize| find(program, step, target, own_panels);
+        rewrites.each_step(program, find, |program, at, site| apply(program, at, site, &mut rounded))?;
         round_where_made(program, &rounded);
         Ok(())
     })
 }
 
-/// A kernel whose operands can be bf16.
-enum Site {
-    /// The rewritten kernel.
-    Attention(Kernel),
-    Contraction(Contraction),
-}
-
-fn find(program: &Program, step: usize, target: TargetClass) -> Found<Site> {
-    if let Some(k) = kernel(&program.steps[step]).filter(|k| k.class() == Class::Attention) {
-        let narrowed = match target {
-            TargetClass::Cpu => attention::narrowed(k),
-            TargetClass::Gpu => Err("the code for GPUs multiplies f32 there"),
-        };
-        let narrowed = narrowed.map_err(|why| Missed::because("attention stays in f32", why))?;
-        return Ok(Some(("bf16-attention".into(), Site::Attention(narrowed))));
-    }
-    let found = matches(program, step).map_err(|why| Missed::because("a contraction stays in f32", why))?;
-    Ok(found.map(|contraction| ("bf16".into(), Site::Contraction(contraction))))
-}
-
-/// A contraction with bf16 operands.
-struct Contraction {
-    /// Reads the rounded operand A as its last operand.
+/// A kernel with bf16 operands.
+struct Site {
+    /// Reads the rounded copies of operands as its last operands.
     kernel: Kernel,
     /// Indices of the operands that become packed constants of bf16.
     panels: Vec<usize>,
-    /// Index of operand A before rounding; the kernel's last operand is its rounded copy.
-    left: usize,
+    /// Indices of the operands of which the kernel reads rounded copies, in the order of these.
+    rounded: Vec<usize>,
+}
+
+fn find(program: &Program, step: usize, target: Target, own_panels: bool) -> Found<Site> {
+    if let Some(k) = kernel(&program.steps[step]).filter(|k| k.class() == Class::Attention) {
+        let narrowed = match target.class() {
+            TargetClass::Cpu => attention::narrowed(k).map(|kernel| (kernel, vec![])),
+            TargetClass::Gpu => attention::narrowed_for_gpu(k),
+        };
+        let (kernel, rounded) = narrowed.map_err(|why| Missed::because("attention stays in f32", why))?;
+        return Ok(Some(("bf16-attention".into(), Site { kernel, panels: vec![], rounded })));
+    }
+    let for_gpu = Some(target).filter(|target| own_panels && target.gpu().is_some());
+    let found = matches(program, step, for_gpu).map_err(|why| Missed::because("a contraction stays in f32", why))?;
+    Ok(found.map(|site| ("bf16".into(), site)))
 }
 
 /// Matches a contraction with a packed constant. Returns `None` for any other step; the error is the reason why such a
 /// contraction is not changed.
-fn matches(program: &Program, step: usize) -> std::result::Result<Option<Contraction>, &'static str> {
+fn matches(program: &Program, step: usize, for_gpu: Option<Target>) -> std::result::Result<Option<Site>, &'static str> {
     let Some(k) = kernel(&program.steps[step]).filter(|k| k.class() == Class::Contract) else { return Ok(None) };
     let Some((common, rights)) = factors(k) else { return Ok(None) };
     let containers = [vec![common], rights.clone()].concat();
@@ -93,12 +84,30 @@ fn matches(program: &Program, step: usize) -> std::result::Result<Option<Contrac
     if matches!(k.reads[*left].layout, Layout::Capacity { .. }) {
         return Err("its left factor grows in place");
     }
-    let kernel = narrowed(k, common, &rights);
-    let pairs = lower(&kernel).is_ok_and(|l| l.words() == Some(Words::Pairs));
-    if !pairs {
-        return Err("neighbours along the sum are none in memory");
-    }
-    Ok(Some(Contraction { kernel, panels: panels.to_vec(), left: *left }))
+    let in_chunks = for_gpu.and_then(|target| in_chunks(k, common, &rights, target));
+    let pairs = || {
+        let kernel =
+            narrowed(k, common, &rights, &|width| Encoding::Panels { width, depth: Words::Pairs.depth() as usize });
+        Some(kernel).filter(|kernel| lower(kernel).is_ok_and(|l| l.words() == Some(Words::Pairs)))
+    };
+    let kernel = in_chunks.or_else(pairs).ok_or("neighbours along the sum are none in memory")?;
+    Ok(Some(Site { kernel, panels: panels.to_vec(), rounded: vec![*left] }))
+}
+
+/// Widths of panels for GPUs. A tile of a product fetches the columns of one panel at once.
+const WIDTHS: [usize; 3] = [128, 64, 32];
+
+/// Returns the kernel with constants in chunks of 16 bytes along K, as the tensor cores of GPUs read them, in the
+/// widest panels that are at most an eighth padding; `None` if the target's code does not multiply them.
+fn in_chunks(k: &Kernel, common: usize, rights: &[usize], target: Target) -> Option<Kernel> {
+    let columns = k.reads[read(k, *rights.first()?)].dims.get(1)?.as_const()?;
+    let columns = usize::try_from(columns).ok()?;
+    let fits = |width: &usize| *width == WIDTHS[2] || columns.next_multiple_of(*width) - columns <= columns / 8;
+    WIDTHS.into_iter().filter(fits).find_map(|width| {
+        let kernel = narrowed(k, common, rights, &|_| Encoding::Panels { width, depth: CHUNK_DEPTH as usize });
+        let is_fast = lower(&kernel).is_ok_and(|l| l.for_gpu(target).is_on_tensor_cores());
+        is_fast.then_some(kernel)
+    })
 }
 
 /// Returns the load that all products share (A) and the loads of packed constants, or `None` if a product has any other
@@ -129,15 +138,16 @@ fn read(k: &Kernel, load: usize) -> usize {
     }
 }
 
-/// Returns the kernel with bf16 operands, which are widened before they are multiplied.
-fn narrowed(k: &Kernel, common: usize, rights: &[usize]) -> Kernel {
+/// Returns the kernel with bf16 operands, which are widened before they are multiplied; `encoding` is that of constants,
+/// given the width of their panels.
+fn narrowed(k: &Kernel, common: usize, rights: &[usize], encoding: &dyn Fn(usize) -> Encoding) -> Kernel {
     let mut new = k.clone();
     let last = k.reads.len();
     new.reads.push(Container { dtype: DType::BF16, ..k.reads[read(k, common)].clone() });
     for right in rights {
         let container = &mut new.reads[read(k, *right)];
         if let Encoding::Panels { width, .. } = container.encoding {
-            (container.dtype, container.encoding) = (DType::BF16, Encoding::Panels { width, depth: 2 });
+            (container.dtype, container.encoding) = (DType::BF16, encoding(width));
         }
     }
     let (mut body, mut map): (Vec<Statement>, Vec<usize>) = (vec![], vec![]);
@@ -158,11 +168,14 @@ fn narrowed(k: &Kernel, common: usize, rights: &[usize]) -> Kernel {
     new
 }
 
-/// Replaces the step's kernel. `rounded` caches the rounded copy of each operand A, which a separate kernel computes.
-fn apply(program: &mut Program, step: usize, site: Contraction, rounded: &mut BTreeMap<Id, Id>) {
+/// Replaces the step's kernel. `rounded` caches the rounded copy of each container, which a separate kernel computes.
+fn apply(program: &mut Program, step: usize, site: Site, rounded: &mut BTreeMap<Id, Id>) {
+    if site.panels.is_empty() && site.rounded.is_empty() {
+        program.steps[step].op = FlowOp::Kernel(Arc::new(site.kernel));
+        return;
+    }
     let makers = program.producers();
     let mut args = program.steps[step].args.clone();
-    let left = args[site.left];
     for operand in site.panels {
         let Some(maker) = makers[args[operand]] else { continue };
         let id = program.container(site.kernel.reads[operand].clone());
@@ -170,16 +183,18 @@ fn apply(program: &mut Program, step: usize, site: Contraction, rounded: &mut BT
         program.steps.push(constant);
         args[operand] = id;
     }
-    let origins = program.steps[step].origins.clone();
-    let id = *rounded.entry(left).or_insert_with(|| {
-        let from = program.containers[left].clone();
-        let to = Container { dtype: DType::BF16, ..from.clone() };
-        let id = program.container(to.clone());
-        let op = FlowOp::Kernel(Arc::new(rounding(from, to)));
-        program.steps.push(Step { op, args: vec![left], results: vec![id], origins });
-        id
-    });
-    args.push(id);
+    for operand in site.rounded {
+        let (wide, origins) = (args[operand], program.steps[step].origins.clone());
+        let id = *rounded.entry(wide).or_insert_with(|| {
+            let from = program.containers[wide].clone();
+            let to = Container { dtype: DType::BF16, ..from.clone() };
+            let id = program.container(to.clone());
+            let op = FlowOp::Kernel(Arc::new(rounding(from, to)));
+            program.steps.push(Step { op, args: vec![wide], results: vec![id], origins });
+            id
+        });
+        args.push(id);
+    }
     let (kernel, args) = tidy(site.kernel, args);
     (program.steps[step].op, program.steps[step].args) = (FlowOp::Kernel(Arc::new(kernel)), args);
 }

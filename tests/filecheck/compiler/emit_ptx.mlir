@@ -7,7 +7,7 @@
 
 // Kernels as PTX: those of functions at the level of data movement, or those of a plan, where equal ones are one.
 
-// CHECK: .version 8.0
+// CHECK: .version 7.0
 // CHECK-NEXT: .target sm_80
 // CHECK-NEXT: .address_size 64
 // CHECK: .visible .entry k0(

@@ -142,3 +142,47 @@ func.func @as_it_is(%x: !x) -> !x {
   %0 = sdx.contract "mk,kn->mn"(%x, %w) : (!x, !w) -> !x
   return %0 : !x
 }
+
+// -----
+
+!x = !sdx.tensor<[b, 64], f32>
+
+// For a GPU alone, weights are in chunks of eight values along the sum, in panels as wide as the columns allow: 200 columns
+// would be more than an eighth padding in panels of 128, and 40 in panels of 64.
+
+// CHECK-LABEL: func.func @for_a_gpu
+// CHECK: flow.param "w"{{.*}} : <[64, 256], bf16, panels128x8>
+// CHECK: flow.param "u"{{.*}} : <[64, 200], bf16, panels32x8>
+// CHECK: flow.param "v"{{.*}} : <[64, 40], bf16, panels32x8>
+// OPTION: precision=bf16
+// OPTION: target=cuda:sm_90a
+// OPTION: own-panels=true
+module {
+  func.func @for_a_gpu(%x: !x) -> (!sdx.tensor<[b, 256], f32>, !sdx.tensor<[b, 200], f32>, !sdx.tensor<[b, 40], f32>) {
+    %w = sdx.param "w" : !sdx.tensor<[64, 256], f32>
+    %u = sdx.param "u" : !sdx.tensor<[64, 200], f32>
+    %v = sdx.param "v" : !sdx.tensor<[64, 40], f32>
+    %0 = sdx.contract "mk,kn->mn"(%x, %w) : (!x, !sdx.tensor<[64, 256], f32>) -> !sdx.tensor<[b, 256], f32>
+    %1 = sdx.contract "mk,kn->mn"(%x, %u) : (!x, !sdx.tensor<[64, 200], f32>) -> !sdx.tensor<[b, 200], f32>
+    %2 = sdx.contract "mk,kn->mn"(%x, %v) : (!x, !sdx.tensor<[64, 40], f32>) -> !sdx.tensor<[b, 40], f32>
+    return %0, %1, %2 : !sdx.tensor<[b, 256], f32>, !sdx.tensor<[b, 200], f32>, !sdx.tensor<[b, 40], f32>
+  }
+}
+
+// -----
+
+!x = !sdx.tensor<[b, 64], f32>
+
+// If the artifact is for CPUs too, its weights have one form for both.
+
+// CHECK-LABEL: func.func @for_both
+// CHECK: flow.param "w"{{.*}} : <[64, 256], bf16, panels32x2>
+// OPTION: precision=bf16
+// OPTION: target=cuda:sm_90a
+module {
+  func.func @for_both(%x: !x) -> !sdx.tensor<[b, 256], f32> {
+    %w = sdx.param "w" : !sdx.tensor<[64, 256], f32>
+    %0 = sdx.contract "mk,kn->mn"(%x, %w) : (!x, !sdx.tensor<[64, 256], f32>) -> !sdx.tensor<[b, 256], f32>
+    return %0 : !sdx.tensor<[b, 256], f32>
+  }
+}

@@ -304,11 +304,11 @@ pub fn blocked(def: &KernelDef, roles: Roles, words: Words, folds: Vec<Fold>) ->
     Some(plan)
 }
 
-/// Whether the reduction variables index the rows of the panels, and every block of 32 columns is exactly one panel in
-/// memory.
+/// Whether the reduction variables index the rows of the panels, and every block of as many columns as a panel has is
+/// exactly one panel in memory.
 fn panels_fit(def: &KernelDef, b: &Access, panels: Panels, n: usize) -> bool {
     let (rows, columns) = (&b.coords[0], &b.coords[1]);
-    let whole = |s: Size| s.as_const().is_some_and(|c| c % WIDTH == 0);
+    let whole = |s: Size| s.as_const().is_some_and(|c| c % panels.width == 0);
     let mut step = Some(1);
     let mut counts = |v: usize| {
         if def.extent(v).is(1) {
@@ -318,7 +318,8 @@ fn panels_fit(def: &KernelDef, b: &Access, panels: Panels, n: usize) -> bool {
         step = step.zip(def.extent(v).as_const()).map(|(step, extent)| step * extent);
         fits
     };
-    panels.width == WIDTH
+    panels.width % WIDTH == 0
+        && (panels.width == WIDTH || panels.depth == CHUNK_DEPTH)
         && rows.offset.is(0)
         && (0..def.outer.len()).all(|v| rows.strides[v].is(0))
         && (def.outer.len()..def.n_vars()).rev().all(&mut counts)

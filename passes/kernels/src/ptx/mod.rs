@@ -98,7 +98,8 @@ const DYNAMIC: &str = "dynamic";
 /// Text of a module with several entries.
 pub fn module(target: Target, kernels: &[PtxKernel]) -> String {
     let name = target.ptx().unwrap_or_default();
-    let mut head = format!(".version 8.0\n.target {name}\n.address_size 64\n");
+    let version = target.gpu().map_or("", |gpu| &gpu.ptx_version);
+    let mut head = format!(".version {version}\n.target {name}\n.address_size 64\n");
     if kernels.iter().any(|k| k.launch.shared_bytes > 0) {
         head += &format!(".extern .shared .align 128 .b8 {DYNAMIC}[];\n");
     }
@@ -119,6 +120,11 @@ impl GpuKernel<'_> {
         let kernel = PtxKernel { text, launch: form.launch };
         limits::check(self.target, symbol, &kernel.launch)?;
         Ok(kernel)
+    }
+
+    /// Whether the kernel multiplies on tensor cores.
+    pub fn is_on_tensor_cores(&self) -> bool {
+        self.plan.is_on_tensor_cores()
     }
 
     /// Traffic of each buffer, reads first, for a launch with these parameters.

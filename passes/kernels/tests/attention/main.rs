@@ -24,6 +24,8 @@ use sardonyx_kernels::{Lowered, Target};
 fn bound(p: &Problem) -> f64 {
     let score = p.d as f64 / 2.0 + 4.0;
     match p.dtype {
+        // Exponentials are rounded, relative to the largest score so far or of all.
+        DType::F32 if p.widened => 2f64.powi(-7),
         DType::F64 => 1e-12 * score,
         DType::F16 => 2f64.powi(-10) * 6.0,
         DType::BF16 => 2f64.powi(-7) * 6.0,
@@ -115,6 +117,32 @@ fn extents_around_the_tiles() {
             }
         }
     }
+}
+
+/// bf16 factors with f32 accumulators: tiles and instructions are those of bf16, everything else is in f32.
+#[test]
+fn factors_that_are_widened() {
+    let mut turn = 0;
+    for (queries, keys) in [(1, 33), (16, 64), (17, 100), (65, 129), (130, 64)] {
+        for weights in WEIGHTS {
+            turn += 1;
+            let (lie, d) = (LIES[turn % 5], [8, 32, 20, 64][turn % 4]);
+            let e = if lie == Lie::Stacked { d } else { [32, 8, 64, 36, 5][turn % 5] };
+            let (left, right) = [(Left::Plain, Right::Plain), (Left::Scaled, Right::Joined)][turn % 2];
+            let (score, symbolic) = (SCORES[turn % 7], turn % 3 != 0);
+            let p = Problem { widened: true, queries, keys, d, e, lie, left, right, score, weights, symbolic, ..PLAIN };
+            for outcome in close(p) {
+                assert!(is_flash(&outcome.lowered), "{p:?}");
+                let text = outcome.lowered.for_gpu(Target::from_ptx("sm_80").unwrap()).emit("k").unwrap().text;
+                assert!(text.contains(".f32.bf16.bf16.f32") && !text.contains("tf32"), "{p:?}");
+            }
+        }
+    }
+    let p = Problem { widened: true, queries: 130, keys: 128, d: 64, e: 64, score: Score::Mask, ..PLAIN };
+    for outcome in close(p) {
+        assert_eq!(outcome.report.counters.shared.conflicts(), 0);
+    }
+    stated(&p, &Case::new(p).run(), 0.02);
 }
 
 #[test]

@@ -73,6 +73,8 @@ pub enum Weights {
 #[derive(Clone, Copy, Debug)]
 pub struct Problem {
     pub dtype: DType,
+    /// q, k, v and the exponentials are rounded to bf16, and widened before they are multiplied.
+    pub widened: bool,
     pub batch: i64,
     pub heads: i64,
     /// Number of query heads per key head.
@@ -94,6 +96,7 @@ pub struct Problem {
 
 pub const PLAIN: Problem = Problem {
     dtype: DType::F32,
+    widened: false,
     batch: 1,
     heads: 2,
     group: 1,
@@ -154,13 +157,15 @@ impl Problem {
         let outer: Vec<&str> = outer.iter().map(String::as_str).collect();
         let mut b = Builder::new(&outer, &[&size("t")]).deep(&[&size("d")]);
         // Variables: %0 batch, %1 head, %2 query, %3 column, %4 key, %5 width.
+        let read = Problem { dtype: if self.widened { DType::BF16 } else { t }, ..*self };
         let head = if self.group > 1 { format!("%1 floordiv {}", self.group) } else { "%1".into() };
         let kv = (h / self.group).to_string();
-        let q = self.left(&mut b);
+        let q = read.left(&mut b);
         let k = match self.right {
-            Right::Plain => self.operand(&mut b, ("t", "d"), &kv, &head, ("%4", "%5"), 1),
-            Right::Joined => self.joined(&mut b, &kv, &head),
+            Right::Plain => read.operand(&mut b, ("t", "d"), &kv, &head, ("%4", "%5"), 1),
+            Right::Joined => read.joined(&mut b, &kv, &head),
         };
+        let (q, k) = if self.widened { (b.convert(q, t), b.convert(k, t)) } else { (q, k) };
         let product = b.apply(ScalarFn::Mul, &[q, k]);
         let sum = b.reduce(ReduceFn::Add, product);
         let x = self.score(&mut b, sum);
@@ -175,8 +180,14 @@ impl Problem {
         let below = b.apply(ScalarFn::Sub, &[x, shift]);
         let p = b.apply(ScalarFn::Exp, &[below]);
         let total = b.reduce(ReduceFn::Add, p);
-        let v = self.operand(&mut b, ("t", "e"), &kv, &head, ("%4", "%3"), 2);
-        let o = self.weighted(&mut b, p, total, v);
+        let mut v = read.operand(&mut b, ("t", "e"), &kv, &head, ("%4", "%3"), 2);
+        let mut factor = p;
+        if self.widened {
+            v = b.convert(v, t);
+            let rounded = b.convert(p, DType::BF16);
+            factor = b.convert(rounded, t);
+        }
+        let o = self.weighted(&mut b, factor, total, v);
         let width = format!("{h}*{}", self.size("e"));
         let (e, width) = (self.size("e"), size(&width));
         let (batch, s, h) = (size("b"), size("s"), h.to_string());

@@ -320,7 +320,7 @@ fn stated_for(p: &Problem, outcome: &Outcome, tolerance: f64, target: &str) {
     }
 }
 
-/// bf16 operands with f32 accumulators; B is a constant packed in panels of pairs.
+/// bf16 operands with f32 accumulators; B is a constant packed in panels of pairs, or of chunks for GPUs.
 #[test]
 fn factors_that_are_widened() {
     for (turn, shape) in all_shapes().enumerate() {
@@ -329,18 +329,22 @@ fn factors_that_are_widened() {
             for a in [Lie::K(0), Lie::Rows(2)] {
                 let sizes =
                     [edge_extents(shape.m)[(turn + i) % 5].max(2), edge_extents(shape.n)[(turn + i / 2) % 5].max(2), k];
-                let second = (i % 3 == 1).then_some(Lie::Panels);
-                let (after, symbolic) = (AFTERS[(turn + i) % 4], i % 2 == 0);
-                let problem = Problem { sizes, a, b: Lie::Panels, second, after, symbolic, ..PLAIN };
-                let p = Problem { widened: true, fixed: true, ..problem };
-                let outcome = close(p, shape, Fill::Random);
-                assert_eq!(Gemm::from_def(&outcome.lowered.def).unwrap().factors, Factors::BF16);
+                for b in [Lie::Panels, Lie::Chunks([32, 64, 128][(turn + i) % 3])] {
+                    let second = (i % 3 == 1).then_some(b);
+                    let (after, symbolic) = (AFTERS[(turn + i) % 4], i % 2 == 0);
+                    let problem = Problem { sizes, a, b, second, after, symbolic, ..PLAIN };
+                    let p = Problem { widened: true, fixed: true, ..problem };
+                    let outcome = close(p, shape, Fill::Random);
+                    assert_eq!(Gemm::from_def(&outcome.lowered.def).unwrap().factors, Factors::BF16);
+                }
             }
         }
-        let p = Problem { widened: true, b: Lie::Panels, sizes: [shape.m, shape.n, 4 * k], ..PLAIN };
-        let outcome = close(p, shape, Fill::Random);
-        assert_eq!(outcome.report.counters.shared.conflicts(), 0, "{}", name(&p, shape));
-        stated(&p, &Case::new(p, Fill::Random).run(None), 0.02);
+        for b in [Lie::Panels, Lie::Chunks(128), Lie::Chunks(32)] {
+            let p = Problem { widened: true, b, sizes: [shape.m, shape.n, 4 * k], ..PLAIN };
+            let outcome = close(p, shape, Fill::Random);
+            assert_eq!(outcome.report.counters.shared.conflicts(), 0, "{}", name(&p, shape));
+            stated(&p, &Case::new(p, Fill::Random).run(None), 0.02);
+        }
     }
 }
 
@@ -348,14 +352,14 @@ fn factors_that_are_widened() {
 /// of all shapes add the products of an element in the same order.
 #[test]
 fn bits_do_not_depend_on_the_tile() {
-    let plain = |dtype| Problem { dtype, sizes: [70, 66, 600], ..PLAIN };
-    let widened = Problem { widened: true, fixed: true, b: Lie::Panels, ..plain(PLAIN.dtype) };
-    for p in DTYPES.map(plain).into_iter().chain([widened]) {
+    let plain = |dtype| Problem { dtype, sizes: [70, 66, 640], ..PLAIN };
+    let widened = |b| Problem { widened: true, fixed: true, b, ..plain(PLAIN.dtype) };
+    for p in DTYPES.map(plain).into_iter().chain([widened(Lie::Panels), widened(Lie::Chunks(64))]) {
         let case = Case::new(p, Fill::Random);
         let mut outcomes = all_shapes().map(|shape| (name(&p, shape), case.run(Some(shape)).values));
         let (_, first) = outcomes.next().unwrap();
         outcomes.for_each(|(name, values)| assert!(values == first, "{name}"));
-        if matches!(p.dtype, DType::F16 | DType::BF16) {
+        if matches!(p.dtype, DType::F16 | DType::BF16) || p.b == Lie::Chunks(64) {
             assert!(case.run_on_hopper(None, &|text| text).values == first, "{p:?} by warpgroups");
         }
     }

@@ -16,6 +16,8 @@ pub enum Lie {
     Apart,
     /// A constant packed in panels, the same for all batch entries.
     Panels,
+    /// A constant of bf16 packed for GPUs, in panels of so many columns.
+    Chunks(i64),
     /// [b / 3, rows, k + pad]: three batch entries share a matrix.
     Grouped(i64),
 }
@@ -100,8 +102,8 @@ impl Problem {
             None => (self.dtype, 1),
         };
         let encoding = match container.encoding {
-            Encoding::Panels { width, .. } => Encoding::Panels { width, depth },
-            Encoding::Plain => Encoding::Plain,
+            Encoding::Panels { width, depth: 1 } => Encoding::Panels { width, depth },
+            Encoding::Panels { .. } | Encoding::Plain => container.encoding,
         };
         (Container { dtype, encoding, ..container }, index)
     }
@@ -125,9 +127,12 @@ impl Problem {
                 let dims = vec![groups, self.extent(rows, 0), self.extent("k", pad)];
                 (self.container(dims), vec![dim("%0 floordiv 3"), dim(var), dim("%3")])
             }
-            Lie::Panels => {
+            Lie::Panels | Lie::Chunks(_) => {
                 let dims = ["k", rows].map(|s| Dim::constant(self.symbol(s).unwrap()));
-                let encoding = Encoding::Panels { width: 32, depth: 1 };
+                let encoding = match lie {
+                    Lie::Chunks(width) => Encoding::Panels { width: width as usize, depth: 8 },
+                    _ => Encoding::Panels { width: 32, depth: 1 },
+                };
                 (Container { encoding, ..self.container(dims.to_vec()) }, vec![dim("%3"), dim(var)])
             }
         }

@@ -11,6 +11,9 @@ use sardonyx_kernels::ptx::gemm::warpgroups::TILES;
 
 const SMALL: Problem = Problem { dtype: DType::BF16, sizes: [128, 64, 256], ..PLAIN };
 
+/// A constant of bf16, packed for GPUs.
+const PACKED: Problem = Problem { widened: true, fixed: true, sizes: [128, 128, 256], b: Lie::Chunks(128), ..PLAIN };
+
 fn close(p: Problem, shape: &'static Shape, fill: Fill) -> Outcome {
     let case = Case::new(p, fill);
     let outcome = case.run_on_hopper(Some(shape), &|text| text);
@@ -47,17 +50,85 @@ fn extents_around_the_tiles() {
     }
 }
 
-/// The number of rows is known only at launch; the entry point has a variant for few rows.
+/// Constants that bulk copies fetch: runs of a chunk or of a whole tile, one or two products, columns beyond the last.
 #[test]
-fn open_rows() {
-    for (m, batch) in [(1, 1), (16, 2), (17, 1), (130, 3)] {
-        let p = Problem { sizes: [m, 128, 192], batch, symbolic: true, fixed: true, ..SMALL };
-        let case = Case::new(p, Fill::Whole);
+fn packed_constants() {
+    for (turn, shape) in TILES.iter().enumerate() {
+        for (i, width) in [32, 64, 128].into_iter().enumerate() {
+            for (j, second) in [None, Some(Lie::Chunks(width))].into_iter().enumerate() {
+                let columns = shape.n / (1 + j as i64);
+                let whole = width < columns;
+                let n = if whole { 2 * columns } else { [columns - 8, columns, 2 * columns + 24][(turn + i) % 3] };
+                let after = [After::Nothing, After::BiasGelu, After::Residual][(i + j) % 3];
+                let sizes = [shape.m + [0, 1, -8][(turn + i + j) % 3], n, [64, 192, 320][(turn + j) % 3]];
+                let a = [Lie::K(0), Lie::Rows(0), Lie::K(8)][(turn + i) % 3];
+                let a = if sizes[0] % 8 == 0 { a } else { Lie::K(0) };
+                let p = Problem { sizes, a, b: Lie::Chunks(width), second, after, ..PACKED };
+                let outcome = close(p, shape, Fill::Random);
+                assert_eq!(outcome.report.counters.shared.conflicts(), 0, "{}", name(&p, shape));
+            }
+        }
+    }
+    for (width, n) in [(128, 128), (128, 200), (64, 192), (32, 256)] {
+        let p = Problem { sizes: [256, n, 256], b: Lie::Chunks(width), after: After::BiasGelu, ..PACKED };
+        let case = Case::new(p, Fill::Random);
         let outcome = case.run_on_hopper(None, &|text| {
-            assert!(text.contains("wgmma.mma_async") && text.contains("mma.sync"));
+            assert!(text.contains("cp.async.bulk.shared") && text.contains("wgmma.mma_async"));
             text
         });
-        check(&case, &outcome, Fill::Whole, &format!("{m} rows"));
+        check(&case, &outcome, Fill::Random, &format!("{width} {n}"));
+        stated_for(&p, &outcome, 0.02, "sm_90a");
+    }
+}
+
+/// If the protocol of bulk copies is changed, the simulator reports a finding or the values are wrong.
+#[test]
+fn what_orders_bulk_copies_is_needed() {
+    let case = Case::new(Problem { sizes: [64, 64, 512], b: Lie::Chunks(64), ..PACKED }, Fill::Whole);
+    let expected = case.expected();
+    let constant: i64 = 8 << 32 | 64 << 16;
+    let (constant, swizzled) = (constant.to_string(), (constant | 1 << 62).to_string());
+    for (from, to) in [
+        ("], 8192;", "], 8176;"),
+        ("], 8192;", "], 8208;"),
+        (", 8192, [", ", 8176, ["),
+        ("], 129;", "], 128;"),
+        ("mbarrier.arrive.expect_tx", "//"),
+        ("cp.async.bulk", "//"),
+        (constant.as_str(), swizzled.as_str()),
+        (", 1, 1, 0, 0;", ", 1, 1, 0, 1;"),
+    ] {
+        let outcome = case.run_on_hopper(Some(&TILES[2]), &|text| {
+            assert!(text.contains(from), "{from}");
+            let line =
+                |line: &str| if to == "//" && line.contains(from) { String::new() } else { line.replace(from, to) };
+            text.lines().map(|l| line(l) + "\n").collect()
+        });
+        assert!(!outcome.report.findings.is_empty() || outcome.values != expected, "{from} => {to}");
+    }
+}
+
+/// The number of rows is known only at launch; the entry point has variants for few rows and for few blocks.
+#[test]
+fn open_rows() {
+    let packed = Problem { symbolic: true, b: Lie::Chunks(128), ..PACKED };
+    for (m, batch) in [(1, 1), (16, 2), (17, 1), (130, 3), (260, 32)] {
+        for p in [Problem { symbolic: true, fixed: true, ..SMALL }, packed] {
+            if p.b == packed.b && batch == 3 {
+                continue;
+            }
+            let p = Problem { sizes: [m, 128, 192], batch, ..p };
+            let case = Case::new(p, Fill::Whole);
+            let outcome = case.run_on_hopper(None, &|text| {
+                for part in ["wgmma.mma_async.sync.aligned.m64n128", "wgmma.mma_async.sync.aligned.m64n64", "mma.sync"]
+                {
+                    assert!(text.contains(part), "{part}");
+                }
+                text
+            });
+            check(&case, &outcome, Fill::Whole, &format!("{m} rows"));
+            stated_for(&p, &outcome, 0.02, "sm_90a");
+        }
     }
 }
 
@@ -87,7 +158,11 @@ fn what_warpgroups_do_not_take() {
     assert!(!is_taken(Problem { b: Lie::Rows(3), ..SMALL }, "sm_90a"));
     assert!(!is_taken(Problem { a: Lie::Apart, ..SMALL }, "sm_90a"));
     assert!(!is_taken(Problem { sizes: [20, 64, 64], ..SMALL }, "sm_90a"));
-    assert!(!is_taken(Problem { second: Some(Lie::Rows(0)), ..SMALL }, "sm_90a"));
+    assert!(is_taken(Problem { second: Some(Lie::Rows(0)), ..SMALL }, "sm_90a"));
+    let packed = |n, k, width| Problem { sizes: [128, n, k], b: Lie::Chunks(width), ..PACKED };
+    assert!(is_taken(packed(200, 256, 128), "sm_90a") && is_taken(packed(64, 256, 32), "sm_90a"));
+    assert!(!is_taken(packed(200, 248, 128), "sm_90a") && !is_taken(packed(200, 256, 32), "sm_90a"));
+    assert!(!is_taken(Problem { b: Lie::Panels, ..PACKED }, "sm_90a"));
     let case = Case::new(Problem { b: Lie::Rows(3), ..SMALL }, Fill::Whole);
     check(&case, &case.run_on_hopper(None, &|text| text), Fill::Whole, "columns at odd places");
 }

@@ -80,7 +80,7 @@ impl Block<'_> {
         let (cx, flash) = (self.cx, self.flash);
         let e0 = self.own_columns(asm, e0);
         let ends = rows.map(|row| self.end(asm, row));
-        if flash.roles.value_type(cx.def) == DType::F32 {
+        if flash.roles.factor_types(cx.def)[1] == DType::F32 {
             self.repair_values(asm, &ends, sums, e0);
         }
         for (half, end) in ends.iter().enumerate() {

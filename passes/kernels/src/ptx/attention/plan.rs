@@ -99,8 +99,7 @@ impl Flash {
         if d < 1 || e < 1 {
             return None;
         }
-        let score_bytes = roles.score_type(def).bits() as i64 / 8;
-        let value_bytes = roles.value_type(def).bits() as i64 / 8;
+        let [score_bytes, value_bytes] = roles.factor_types(def).map(|t| t.bits() as i64 / 8);
         let columns = e.min(COLUMNS_MAX);
         let wide = d.max(columns) > 64;
         let keys = if score_bytes + value_bytes > 4 || wide { 32 } else { 64 };
@@ -203,8 +202,7 @@ impl Flash {
 
     /// Operand types of the products for the scores, and of those for the weighted sums of values.
     pub fn factors(&self, def: &KernelDef) -> [Factors; 2] {
-        let types = [self.roles.score_type(def), self.roles.value_type(def)];
-        types.map(|t| Factors::new(t, t).expect("roles are those of floats"))
+        self.roles.factor_types(def).map(|t| Factors::new(t, t).expect("roles are those of floats"))
     }
 }
 

@@ -6,7 +6,7 @@
 
 use crate::def::*;
 use sardonyx_base::DType;
-use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
+use sardonyx_dialects::scalar::{Conversion, ReduceFn, ScalarFn};
 
 #[derive(Clone, Debug)]
 pub struct Roles {
@@ -19,7 +19,8 @@ pub struct Roles {
     /// Variable of the keys.
     pub j: usize,
     pub d: usize,
-    /// Statement numbers of the parts of the formula above, in this field and all below except `weight`.
+    /// Statement numbers of the parts of the formula above, in this field and all below except `weight`. If bf16 factors
+    /// are widened before they are multiplied, these are the narrow ones.
     pub left: usize,
     pub right: usize,
     pub sum: usize,
@@ -75,6 +76,9 @@ impl Roles {
         let [a, b] = factors(def, sum.1)?;
         let is_left = |k: usize| moves(k, d) && !moves(k, j);
         let (left, right) = if is_left(a) { (a, b) } else { (b, a) };
+        let is_rounded = |s: &Step| s.dtype == DType::BF16 && matches!(s.op, Op::Convert(from, _) if from == power.0);
+        let (left, right) = narrow(def, left).zip(narrow(def, right)).unwrap_or((left, right));
+        let value = narrow(def, value).filter(|_| def.body.iter().any(is_rounded)).unwrap_or(value);
         let stored = |w: &Write| deps[w.value] & def.inner_vars() == 0 && w.access.moves_with(e);
         let holds = is_left(left)
             && moves(right, d)
@@ -94,19 +98,31 @@ impl Roles {
         let types =
             all.iter().chain(&total).all(|k| matches!(def.body[*k].dtype, DType::F32 | DType::F16 | DType::BF16));
         let one_type = |ks: &[usize]| ks.iter().all(|k| def.body[*k].dtype == def.body[ks[0]].dtype);
-        if !holds || !types || !one_type(&[left, right, sum.1, sum.0]) || !one_type(&[value, out.1, out.0]) {
+        let goes_with = |factor: usize, sum: usize| {
+            let (factor, sum) = (def.body[factor].dtype, def.body[sum].dtype);
+            factor == sum || (factor, sum) == (DType::BF16, DType::F32)
+        };
+        let types = types && one_type(&[left, right]) && one_type(&[sum.1, sum.0]) && one_type(&[out.1, out.0]);
+        if !holds || !types || !goes_with(left, sum.0) || !goes_with(value, out.0) {
             return None;
         }
         let (sum, max, out, shift, power) = (sum.0, max.0, out.0, power.1, power.0);
         Some(Roles { batch, i, e, j, d, left, right, sum, score, max, shift, power, total, value, out, weight })
     }
 
+    /// Returns the type of the scores.
     pub fn score_type(&self, def: &KernelDef) -> DType {
         def.body[self.sum].dtype
     }
 
+    /// Returns the type of the weighted sums of values.
     pub fn value_type(&self, def: &KernelDef) -> DType {
         def.body[self.out].dtype
+    }
+
+    /// Returns the types in which the factors of the scores and of the weighted sums are multiplied.
+    pub fn factor_types(&self, def: &KernelDef) -> [DType; 2] {
+        [self.left, self.value].map(|k| def.body[k].dtype)
     }
 
     /// Whether a row that sees no key is shifted by -∞, which gives NaN.
@@ -178,6 +194,18 @@ fn weight(def: &KernelDef, deps: &[VarSet], power: usize, k: usize) -> Option<Ve
         Op::Apply { .. } | Op::Load { .. } | Op::Const(_) | Op::Index(_) | Op::Convert(_, _) | Op::Reduce { .. } => {
             None
         }
+    }
+}
+
+/// The bf16 statement that a statement widens to f32.
+fn narrow(def: &KernelDef, k: usize) -> Option<usize> {
+    match def.body[k].op {
+        Op::Convert(from, Conversion::Value)
+            if (def.body[from].dtype, def.body[k].dtype) == (DType::BF16, DType::F32) =>
+        {
+            Some(from)
+        }
+        _ => None,
     }
 }
 

@@ -76,12 +76,13 @@ impl<'a> Stream<'a> {
                 (in_panels(asm, panels, column, operand.rows % panels.width == 0), rows)
             }
         };
-        let elem = match operand.element_bytes {
-            1 => Elem::I8,
-            2 => Elem::I16,
-            _ => Elem::I32,
+        let (elem, each) = match operand.element_bytes {
+            1 => (Elem::I8, 1),
+            2 => (Elem::I16, 1),
+            bytes => (Elem::I32, bytes.div_euclid(4)),
         };
-        let base = asm.element(cx.reads[operand.access.buffer], start, elem);
+        let words = shift(asm, Bin::ShLI, start, log2(each));
+        let base = asm.element(cx.reads[operand.access.buffer], words, elem);
         let line_step = bytes_of(cx, asm, operand.line_stride(), operand.element_bytes);
         let inner_step = bytes_of(cx, asm, operand.inner_stride(), operand.element_bytes);
         let tile_step = bytes_of(cx, asm, operand.k_stride(), operand.element_bytes * operand.k_tile);
@@ -340,7 +341,7 @@ fn unit_copy(
 }
 
 /// Index of the element at which a column of a packed matrix begins; `whole` if the column is the first of a panel.
-fn in_panels(asm: &mut Ptx, panels: Panels, column: Val, whole: bool) -> Val {
+pub fn in_panels(asm: &mut Ptx, panels: Panels, column: Val, whole: bool) -> Val {
     let height = asm.i64(panels.groups());
     if whole {
         return asm.bin(Bin::MulI, column, height);

@@ -109,6 +109,13 @@ impl<'a> Reader<'a> {
                 let line = asm.bin(Bin::AddI, first, within);
                 (line, shift(asm, Bin::ShLI, half, 4), operand.pitch() / STEP_BYTES)
             }
+            // The same matrices, where a line is 16 bytes along k of every row.
+            (Inner::Rows, 16) => {
+                let two = rows > 8;
+                let (within, half) = (bits(asm, 0, if two { 15 } else { 7 }), bits(asm, if two { 4 } else { 3 }, 1));
+                let row = asm.bin(Bin::AddI, first, within);
+                (half, shift(asm, Bin::ShLI, row, 4), 1)
+            }
             (Inner::Rows, 2) if rows == 8 => (bits(asm, 0, 15), shift(asm, Bin::ShLI, first, 1), 1),
             (Inner::K, _) => {
                 // Lane 8j + r addresses row r of matrix j: rows 0..8, then rows 8..16, then both again for the next 16
@@ -154,7 +161,11 @@ impl<'a> Reader<'a> {
         let Some((slice, steps)) = slice else { return self };
         let operand = self.operand;
         // Number of lines of a step if rows are contiguous; the swizzle permutes chunks among eight of them.
-        let lines = if operand.element_bytes == 4 { 8 } else { 16 };
+        let lines = match operand.element_bytes {
+            4 => 8,
+            16 => 2,
+            _ => 16,
+        };
         let (op, bytes) = match operand.inner {
             Inner::K => (Bin::XorI, steps * STEP_BYTES),
             Inner::Rows => (Bin::AddI, steps * lines * operand.pitch()),
@@ -194,6 +205,7 @@ impl<'a> Reader<'a> {
         if self.rows == 8 {
             let (place, offset, trans) = match operand.inner {
                 Inner::K => (self.places[step as usize], 0, ""),
+                Inner::Rows if operand.element_bytes == 16 => (self.places[0], step * 2 * pitch, ""),
                 Inner::Rows => (self.places[0], step * 16 * pitch, ".trans"),
             };
             let at = asm.bin(Bin::AddI, tile, place);
@@ -206,6 +218,7 @@ impl<'a> Reader<'a> {
         for pair in 0..self.rows / 16 {
             let (place, offset, trans) = match operand.inner {
                 Inner::K => (self.places[step as usize], pair * 16 * pitch, ""),
+                Inner::Rows if operand.element_bytes == 16 => (self.places[0], step * 2 * pitch + pair * 256, ""),
                 Inner::Rows => (self.places[pair as usize], step * 16 * pitch, ".trans"),
             };
             let at = asm.bin(Bin::AddI, tile, place);

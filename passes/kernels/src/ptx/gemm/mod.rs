@@ -6,6 +6,7 @@
 //! only contractions of bytes, which are exact in any order, divide k among warps. If two contractions share A, a warp
 //! computes the same columns of both; its fragments of B are those of the first, then those of the second.
 
+mod chunks;
 pub(super) mod copy;
 mod epilogue;
 pub(super) mod exact;

@@ -158,6 +158,8 @@ impl Lines {
         // chunks move together.
         let pairs = inner == Inner::Rows && element_bytes == 4;
         match (pitch, pairs) {
+            // Chunks of consecutive rows are read together, as they are stored.
+            _ if element_bytes == 16 => (0, 0, 0),
             (32, _) => (2, 1, 0),
             (64, false) => (1, 3, 0),
             (64, true) => (1, 1, 1),

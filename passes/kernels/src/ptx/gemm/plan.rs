@@ -181,6 +181,7 @@ impl Gemm {
         }
         let mut all = candidates(def, &[DType::F32, DType::F16, DType::BF16]);
         all.extend(word_candidates(def, Words::Pairs));
+        all.extend(widened(def, DType::F32, [&[DType::BF16]; 2], CHUNK_DEPTH));
         all.extend(widened(def, DType::I32, [&BYTES; 2], Words::Quads.depth()));
         let rows = all.into_iter().filter(|(_, r)| r.root.is_none() && r.around.is_empty() && taken(r));
         rows.max_by_key(|(score, _)| *score).map(|(_, r)| (r, None))

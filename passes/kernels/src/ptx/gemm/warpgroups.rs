@@ -3,18 +3,22 @@
 //! A ring of stages in shared memory connects one warpgroup that copies (`cp.async`) with one or two that multiply. A
 //! stage has two mbarriers: `full` completes when every copying thread's part has arrived and is visible to the
 //! asynchronous proxy, `empty` when every multiplying warp has finished its products with the stage. A row of a tile,
-//! or 64 rows if these are contiguous, takes 128 bytes, whose 16-byte chunks are swizzled as `wgmma` expects.
+//! or 64 rows if these are contiguous, takes 128 bytes, whose 16-byte chunks are swizzled as `wgmma` expects. Constants
+//! packed in chunks of 16 bytes along K lie in memory as `wgmma` expects them without a swizzle, so that bulk copies
+//! move them: a few lanes start these, and the bytes themselves count at `full`.
 //!
 //! The accumulators of one warp are sixteen rows by all columns, in the registers that `mma.sync` would use, so the
 //! epilogue is the same as for tiles that single warps multiply. Launches with few rows use such tiles, in the same
 //! entry.
 
+use super::chunks::Chunks;
 use super::copy::{Stream, log2, shift};
 use super::mma::{Factors, Sums};
 use super::operand::{Inner, Operand};
 use super::plan::{BLOCKS_MIN, FEW, Gemm, SHAPES, Shape, shape};
-use super::{Block, movement, tile, times};
+use super::{Block, either, movement, tile, times};
 use crate::asm::{Asm, Bin, Cast, CmpI, Elem, Ptx, Ty, Val};
+use crate::contract::Roles;
 use crate::cx::Cx;
 use crate::def::*;
 use crate::ptx::movement::{Launch, Traffic};
@@ -58,38 +62,65 @@ impl Warpgroups {
     /// Plans the product; `None` for unsupported kernels: other types, groups along K, two contractions, few rows or
     /// columns, operands that cannot be copied in units of 16 bytes.
     pub fn from_def(def: &KernelDef) -> Option<Warpgroups> {
-        let shape = Warpgroups::select(def)?;
-        Warpgroups::with_shape(def, shape)
+        let (roles, _) = Gemm::roles(def)?;
+        if roles.m.is_some_and(|m| def.extent(m).as_const().is_some()) {
+            return Warpgroups::with_shape(def, Warpgroups::select(def)?);
+        }
+        // The launch takes the large tiles if these are enough blocks, else the small ones.
+        let (small, mut larger) = (TILES.last()?, TILES.iter().filter(|shape| Warpgroups::fits(def, &roles, shape)));
+        let large = larger.find_map(|shape| Warpgroups::with_shape(def, shape));
+        let small = Warpgroups::tiled(def, &roles, small);
+        match (large, small) {
+            (Some(mut large), Some(small)) if large.gemm.shape != small.shape => {
+                large.gemm.small = Some(Box::new(small));
+                Some(large)
+            }
+            (large, _) => large,
+        }
+    }
+
+    /// Whether a tile wastes less than half of its columns.
+    fn fits(def: &KernelDef, roles: &Roles, shape: &Shape) -> bool {
+        let n = def.extent(roles.n).as_const().unwrap_or(LARGE.other).saturating_mul(roles.sums.len() as i64);
+        shape.n < 2 * n
     }
 
     /// The plan with a given shape.
     pub fn with_shape(def: &KernelDef, shape: &'static Shape) -> Option<Warpgroups> {
         let (roles, groups) = Gemm::roles(def)?;
-        if groups.is_some() || roles.sums.len() != 1 {
+        if groups.is_some() {
             return None;
         }
         let is_open = roles.m.is_some_and(|m| def.extent(m).as_const().is_none());
+        let mut gemm = Warpgroups::tiled(def, &roles, shape)?;
+        let few = SHAPES.iter().find(|few| few.m == FEW && few.threads() <= shape.threads() + COPYING);
+        gemm.few = few.filter(|_| is_open).map(|few| Box::new(Gemm::with(def, (roles, None), few)));
+        Some(Warpgroups { gemm })
+    }
+
+    /// The plan of one tile shape.
+    fn tiled(def: &KernelDef, roles: &Roles, shape: &'static Shape) -> Option<Gemm> {
         let mut gemm = Gemm::with(def, (roles.clone(), None), shape);
         let is_taken = |operand: &Operand| {
             // If 16 bytes are possible only at some launches, smaller units are the exception.
             let whole = operand.units().first().is_some_and(|(bytes, _)| *bytes == 16);
             whole && operand.panels.is_none() && operand.depth == 1
         };
-        if !matches!(gemm.factors, Factors::F16 | Factors::BF16) || !is_taken(&gemm.a) || !gemm.b.iter().all(is_taken) {
+        let is_right = |operand: &Operand| is_taken(operand) || Chunks::fit(def, operand, &gemm);
+        if !matches!(gemm.factors, Factors::F16 | Factors::BF16) || !is_taken(&gemm.a) || !gemm.b.iter().all(is_right) {
             return None;
         }
         gemm.a.part_bytes = Some(LINE_BYTES);
-        gemm.b.iter_mut().for_each(|b| b.part_bytes = Some(LINE_BYTES));
-        let few = SHAPES.iter().find(|few| few.m == FEW && few.threads() <= shape.threads() + COPYING);
-        gemm.few = few.filter(|_| is_open).map(|few| Box::new(Gemm::with(def, (roles, None), few)));
-        Some(Warpgroups { gemm })
+        gemm.b.iter_mut().filter(|b| b.panels.is_none()).for_each(|b| b.part_bytes = Some(LINE_BYTES));
+        Some(gemm)
     }
 
     /// Returns the largest tile that wastes less than half and gives enough blocks, or the smallest tile.
     fn select(def: &KernelDef) -> Option<&'static Shape> {
         let (roles, _) = Gemm::roles(def)?;
         let size = |v: usize, typical: i64| def.extent(v).as_const().unwrap_or(typical);
-        let (m, n) = (size(roles.m?, LARGE.other), size(roles.n, LARGE.other));
+        let n_sums = roles.sums.len() as i64;
+        let (m, n) = (size(roles.m?, LARGE.other), size(roles.n, LARGE.other).saturating_mul(n_sums));
         let batch: i64 = roles.batch.iter().map(|v| size(*v, USUAL.first)).fold(1, i64::saturating_mul);
         let mut fitting = TILES.iter().filter(|s| s.m < 2 * m && s.n < 2 * n);
         let enough = |s: &&Shape| s.blocks(m, n).saturating_mul(batch) >= BLOCKS_MIN;
@@ -102,9 +133,9 @@ impl Warpgroups {
 
     /// Bytes of the ring, its barriers, and the padding before it.
     fn shared_bytes(&self) -> i64 {
-        let stages = self.gemm.shape.stages;
-        let own = stages * self.gemm.stage_bytes() + 2 * stages * BARRIER_BYTES + PATTERN_BYTES;
-        own.max(self.gemm.few.as_ref().map_or(0, |few| few.shared_bytes()))
+        let ring = |gemm: &Gemm| gemm.shape.stages * (gemm.stage_bytes() + 2 * BARRIER_BYTES) + PATTERN_BYTES;
+        let small = self.gemm.small.as_ref().map_or(0, |small| ring(small));
+        ring(&self.gemm).max(small).max(self.gemm.few.as_ref().map_or(0, |few| few.shared_bytes()))
     }
 }
 
@@ -116,7 +147,16 @@ impl GpuPlan for Warpgroups {
     fn emit(&self, cx: &Cx<Ptx>, asm: &mut Ptx) -> Form {
         let bytes = self.shared_bytes();
         let own = |asm: &mut Ptx| {
-            self.block(cx, asm, bytes);
+            match &self.gemm.small {
+                None => block(&self.gemm, cx, asm, bytes),
+                Some(small) => either(
+                    cx,
+                    asm,
+                    &self.gemm.has_blocks(cx.def),
+                    |asm| block(&self.gemm, cx, asm, bytes),
+                    |asm| block(small, cx, asm, bytes),
+                ),
+            }
             vec![]
         };
         match &self.gemm.few {
@@ -155,15 +195,33 @@ struct Ring {
     last: Val,
 }
 
+/// How an operand's tiles are copied.
+enum Feed<'a> {
+    /// By all copying threads.
+    Threads(Stream<'a>),
+    /// By bulk copies.
+    Bulk(Chunks),
+}
+
 /// Position in the ring, and the parity of the current round.
 struct Turn {
     slot: Val,
     parity: Val,
 }
 
-impl Warpgroups {
+/// Emits the code of one block. Threads beyond those that multiply and copy do nothing.
+fn block(gemm: &Gemm, cx: &Cx<Ptx>, asm: &mut Ptx, bytes: i64) {
+    Tiles { gemm }.block(cx, asm, bytes);
+}
+
+/// A plan whose tiles warpgroups multiply.
+struct Tiles<'a> {
+    gemm: &'a Gemm,
+}
+
+impl Tiles<'_> {
     fn block(&self, cx: &Cx<Ptx>, asm: &mut Ptx, bytes: i64) {
-        let gemm = &self.gemm;
+        let gemm = self.gemm;
         let block = Block { cx, gemm, shared_bytes: bytes };
         let (m_tile, n_tile, mut point) = block.place(asm);
         let (m0, n0) = (times(asm, m_tile, gemm.shape.m), times(asm, n_tile, gemm.columns()));
@@ -171,19 +229,23 @@ impl Warpgroups {
         (point.vars[gemm.m], point.vars[gemm.n], point.vars[gemm.k]) = (Some(m0), Some(n0), Some(zero));
         let ring = self.ring(cx, asm, bytes);
         let thread = asm.special("%tid.x");
-        ring.init(asm, thread, gemm.shape.threads() / 32);
+        // The thread that announces the bytes of bulk copies arrives once more.
+        let in_chunks = gemm.b.iter().any(|b| b.panels.is_some());
+        ring.init(asm, thread, (COPYING + i64::from(in_chunks), gemm.shape.threads() / 32));
         let multiplying = asm.int(gemm.shape.threads(), Ty::I32);
         let multiplies = asm.cmpi(CmpI::Ult, thread, multiplying);
-        let copies = |asm: &mut Ptx| {
+        let copy = |asm: &mut Ptx| {
             let rows = block.rows_left(asm, gemm.m, m0, gemm.shape.m);
             let columns = block.rows_left(asm, gemm.n, n0, gemm.columns());
             let mut point = point.clone();
             let number = asm.bin(Bin::SubI, thread, multiplying);
             let who = (number, COPYING);
-            let mut streams = vec![Stream::of_threads(cx, asm, &gemm.a, &mut point, rows, who).rolled()];
-            streams.extend(gemm.b.iter().map(|b| Stream::of_threads(cx, asm, b, &mut point, columns, who).rolled()));
-            self.copy_all(asm, &ring, &streams);
-            vec![]
+            let mut feeds = vec![Feed::Threads(Stream::of_threads(cx, asm, &gemm.a, &mut point, rows, who).rolled())];
+            feeds.extend(gemm.b.iter().map(|b| match b.panels {
+                Some(panels) => Feed::Bulk(Chunks::new(cx, asm, (b, panels), &point, number)),
+                None => Feed::Threads(Stream::of_threads(cx, asm, b, &mut point, columns, who).rolled()),
+            }));
+            self.copy_all(asm, &ring, &feeds, number);
         };
         let multiply = |asm: &mut Ptx| {
             let warp = shift(asm, Bin::ShRUI, thread, 5);
@@ -192,11 +254,17 @@ impl Warpgroups {
             block.epilogue(asm, &point, &sums, (m0, n0), (warp, none));
             vec![]
         };
+        let copies = |asm: &mut Ptx| {
+            let end = asm.int(gemm.shape.threads() + COPYING, Ty::I32);
+            let takes_part = asm.cmpi(CmpI::Ult, thread, end);
+            asm.if_then(takes_part, copy);
+            vec![]
+        };
         asm.if_else(multiplies, &[], multiply, copies);
     }
 
     fn ring(&self, cx: &Cx<Ptx>, asm: &mut Ptx, bytes: i64) -> Ring {
-        let gemm = &self.gemm;
+        let gemm = self.gemm;
         let (name, _, _) = Form::shared(bytes);
         let start = asm.instruction(Ty::I32, "mov.u32", &[name.to_string()]);
         // Shared memory may begin anywhere, but the swizzle pattern only at multiples of its size.
@@ -219,14 +287,16 @@ impl Warpgroups {
     }
 
     /// Code of the copying threads: copies every k tile into its stage once that is empty.
-    fn copy_all(&self, asm: &mut Ptx, ring: &Ring, streams: &[Stream]) {
-        let gemm = &self.gemm;
+    fn copy_all(&self, asm: &mut Ptx, ring: &Ring, feeds: &[Feed], number: Val) {
+        let gemm = self.gemm;
         let (zero, one, lag) = (asm.int(0, Ty::I32), asm.int(1, Ty::I32), asm.int(LAG, Ty::I32));
         let behind: Vec<i64> = [&gemm.a].into_iter().chain(&gemm.b).map(Operand::tile_bytes).collect();
         // Stages are empty in the first round: the phase before the first one counts as completed.
         let (write, announce) = (Turn::new(asm, 1), Turn::new(asm, 0));
         let piece = asm.variables(&[zero])[0];
         let end = asm.bin(Bin::AddI, ring.pieces, lag);
+        let bulk_bytes: i64 = gemm.b.iter().filter(|b| b.panels.is_some()).map(Operand::tile_bytes).sum();
+        let announces = asm.cmpi(CmpI::Eq, number, zero);
         let head = asm.label();
         asm.place_label(&head);
         let there = asm.cmpi(CmpI::Ult, piece, ring.pieces);
@@ -237,8 +307,18 @@ impl Warpgroups {
             let whole = asm.int(gemm.k_tile(), Ty::I32);
             let k_left = asm.select(is_last, ring.last, whole);
             let mut at = ring.stage(asm, &write);
-            for (stream, bytes) in streams.iter().zip(&behind) {
-                stream.copy(asm, at, k_left);
+            let barrier = ring.barrier(asm, &write, 0);
+            if bulk_bytes > 0 {
+                let announces = asm.name(announces, 0);
+                asm.line(&format!(
+                    "@{announces} mbarrier.arrive.expect_tx.shared::cta.b64 _, [{barrier}], {bulk_bytes};"
+                ));
+            }
+            for (feed, bytes) in feeds.iter().zip(&behind) {
+                match feed {
+                    Feed::Threads(stream) => stream.copy(asm, at, k_left),
+                    Feed::Bulk(chunks) => chunks.copy(asm, at, &barrier),
+                }
                 let bytes = asm.int(*bytes, Ty::I32);
                 at = asm.bin(Bin::AddI, at, bytes);
             }
@@ -262,7 +342,7 @@ impl Warpgroups {
     /// Code of a multiplying warp: the products of every k tile, with those of one tile in flight while it waits for
     /// the next.
     fn multiply_all(&self, asm: &mut Ptx, ring: &Ring, warp: Val) -> Sums {
-        let sums = Sums::zeros(asm, &self.gemm, Elem::F32);
+        let sums = Sums::zeros(asm, self.gemm, Elem::F32);
         let (zero, one) = (asm.int(0, Ty::I32), asm.int(1, Ty::I32));
         let lane = asm.special("%laneid");
         let is_first = asm.cmpi(CmpI::Eq, lane, zero);
@@ -283,15 +363,24 @@ impl Warpgroups {
         let a = asm.bin(Bin::AddI, stage, before);
         let a_bytes = asm.int(self.gemm.a.tile_bytes(), Ty::I32);
         let b = asm.bin(Bin::AddI, stage, a_bytes);
-        let starts = [factors[0].descriptor(asm, a), factors[1].descriptor(asm, b)];
+        let mut starts = vec![factors[0].descriptor(asm, a)];
+        let mut at = b;
+        for (operand, tile) in self.gemm.b.iter().zip(&factors[1..]) {
+            starts.push(tile.descriptor(asm, at));
+            let bytes = asm.int(operand.tile_bytes(), Ty::I32);
+            at = asm.bin(Bin::AddI, at, bytes);
+        }
         asm.line("wgmma.fence.sync.aligned;");
         for step in 0..self.gemm.shape.k_bytes / STEP_BYTES {
             let at = |asm: &mut Ptx, which: usize| {
                 let by = asm.i64((step * factors[which].step_bytes) >> 4);
                 asm.bin(Bin::AddI, starts[which], by)
             };
-            let descriptors = [at(asm, 0), at(asm, 1)];
-            self.product(asm, &sums, descriptors, [&factors[0], &factors[1]]);
+            let left = at(asm, 0);
+            for right in 1..factors.len() {
+                let descriptors = [left, at(asm, right)];
+                self.product(asm, &sums, right - 1, descriptors, [&factors[0], &factors[right]]);
+            }
         }
         asm.line("wgmma.commit_group.sync.aligned;");
         asm.line("wgmma.wait_group.sync.aligned 1;");
@@ -312,15 +401,18 @@ impl Warpgroups {
         sums
     }
 
-    fn product(&self, asm: &mut Ptx, sums: &Sums, descriptors: [Val; 2], tiles: [&Tile; 2]) {
+    /// The products of one step along k with one operand B.
+    fn product(&self, asm: &mut Ptx, sums: &Sums, which: usize, descriptors: [Val; 2], tiles: [&Tile; 2]) {
+        let per_sum = sums.of[0].len() / self.gemm.b.len();
+        let own = &sums.of[0][which * per_sum..(which + 1) * per_sum];
         let registers: Vec<String> =
-            sums.of[0].iter().flat_map(|sum| (0..4).map(|i| asm.name(*sum, i)).collect::<Vec<_>>()).collect();
+            own.iter().flat_map(|sum| (0..4).map(|i| asm.name(*sum, i)).collect::<Vec<_>>()).collect();
         let ty = if self.gemm.factors == Factors::BF16 { "bf16" } else { "f16" };
         let adds = asm.int(1, Ty::new(Elem::I1, 1));
         let adds = asm.name(adds, 0);
         let [a, b] = descriptors.map(|d| asm.name(d, 0));
         let [a_inside, b_inside] = tiles.map(|tile| i32::from(tile.rows_inside));
-        let n = self.gemm.shape.n;
+        let n = self.gemm.columns();
         asm.line(&format!(
             "wgmma.mma_async.sync.aligned.m64n{n}k{STEP}.f32.{ty}.{ty} {{{}}}, {a}, {b}, {adds}, 1, 1, {a_inside}, {b_inside};",
             registers.join(", ")
@@ -343,6 +435,12 @@ impl Tile {
     /// Lines of 128 bytes with the 128-byte swizzle (PTX ISA, "Matrix Descriptor Format"). If k is contiguous, groups
     /// of eight lines follow each other; if rows are contiguous, 64 rows form a block over all of k.
     fn new(operand: &Operand) -> Tile {
+        if operand.panels.is_some() {
+            // Eight rows of a chunk are 128 bytes, and follow each other without a swizzle; chunks lie `pitch` apart.
+            let constant = (128 >> 4) << 32 | (operand.pitch() as u64 >> 4) << 16;
+            let step_bytes = 2 * operand.pitch();
+            return Tile { rows_inside: false, constant, step_bytes, warpgroup_bytes: ROWS * 16 };
+        }
         let rows_inside = operand.inner == Inner::Rows;
         let block = operand.k_tile * LINE_BYTES;
         let leading = if rows_inside { block } else { 16 };
@@ -381,15 +479,15 @@ impl Turn {
 }
 
 impl Ring {
-    /// Thread 0 initialises the barriers, for all copying threads and for `n_warps` warps, and makes them visible to
-    /// all threads.
-    fn init(&self, asm: &mut Ptx, thread: Val, n_warps: i64) {
+    /// Thread 0 initialises the barriers, given the number of arrivals at `full` and at `empty`, and makes them visible
+    /// to all threads.
+    fn init(&self, asm: &mut Ptx, thread: Val, arrivals: (i64, i64)) {
         let zero = asm.int(0, Ty::I32);
         let is_first = asm.cmpi(CmpI::Eq, thread, zero);
         let at = asm.name(self.barriers, 0);
         asm.if_then(is_first, |asm| {
             for i in 0..2 * self.stages {
-                let count = if i < self.stages { COPYING } else { n_warps };
+                let count = if i < self.stages { arrivals.0 } else { arrivals.1 };
                 asm.line(&format!("mbarrier.init.shared::cta.b64 [{at}+{}], {count};", i * BARRIER_BYTES));
             }
         });
