@@ -64,7 +64,7 @@ pub use options::{
     Activations, Group, KvCache, Layouts, MaskedRows, Named, Options, Params, Precision, Quantize, Sparsity, mesh,
 };
 pub use placement::{CHUNKS_MAX, MICRO_BATCHES_MAX, OperandPlace, Overlap, Stages};
-pub use registry::{PASSES, PassRow, context, run_pipeline, run_pipeline_with};
+pub use registry::{PASSES, PassRow, context, parse, run_pipeline, run_pipeline_with};
 pub use remark::{Missed, Remark};
 pub use rewrite::{Rewrite, Rewrites};
 pub use simplify::{FurtherRule, with_rule};

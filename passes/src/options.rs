@@ -445,7 +445,7 @@ mod tests {
         assert!(
             told.contains("no option `speed`")
                 && told.contains(
-                    "activations, assume-finite, group, kv-cache, layouts, masked-rows, mesh, overlap, precision"
+                    "activations, assume-finite, group, kv-cache, layouts, masked-rows, mesh, overlap, own-panels, precision"
                 ),
             "{told}"
         );

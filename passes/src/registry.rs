@@ -284,6 +284,12 @@ pub fn context() -> Context {
     context
 }
 
+/// Parses a module; `None` if the text is none. MLIR reports the reason to the context's diagnostic handler, except for a
+/// zero byte, which its interface cannot take.
+pub fn parse<'c>(context: &'c Context, text: &str) -> Option<melior::ir::Module<'c>> {
+    if text.contains('\0') { None } else { melior::ir::Module::parse(context, text) }
+}
+
 /// Runs `builtin.module(…)` on a module. Errors: those of the failing pass, or E0402 if the module was written by a
 /// newer compiler.
 pub fn run_pipeline(context: &Context, module: &mut melior::ir::Module, pipeline: &str) -> Result<()> {

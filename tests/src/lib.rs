@@ -1,5 +1,5 @@
 //! Helpers shared by the test suites: checked models, emitted plans, our programs, small ONNX models, prepared and cut
-//! models, damaged bytes, the draw of cases, calls on all processors, PTX in libraries, the sources and modules of the
+//! models, damaged bytes, targets of the fuzzer, the draw of cases, calls on all processors, PTX in libraries, the sources and modules of the
 //! workspace, trust in test artifacts
 
 pub mod checked;
@@ -9,6 +9,7 @@ pub mod deepened;
 pub mod drawn;
 pub mod emitted;
 pub mod fatbin;
+pub mod fuzz;
 pub mod metadata;
 pub mod modules;
 pub mod onnx;

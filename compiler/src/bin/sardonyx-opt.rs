@@ -102,7 +102,10 @@ fn run(options: &Options) -> Result<i32> {
     });
     let mut worst = 0;
     for (i, part) in parts.iter().enumerate() {
-        let Some(mut module) = Module::parse(&context, part) else {
+        if part.contains('\0') {
+            eprintln!("{}: error: the text has a zero byte", options.file);
+        }
+        let Some(mut module) = sardonyx_passes::parse(&context, part) else {
             worst = worst.max(Fault::User.exit_code());
             continue;
         };

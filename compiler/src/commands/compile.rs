@@ -23,6 +23,7 @@ use sardonyx_base::json::Json;
 use sardonyx_base::{Error, Result, dim};
 use sardonyx_format::SecretKey;
 use sardonyx_kernels::Target;
+use sardonyx_kernels::target::Class;
 use sardonyx_passes::{Options, Remark, Rewrite, Rewrites, Validation};
 use sardonyx_run::values::bytes_text;
 use std::collections::BTreeMap;
@@ -248,7 +249,15 @@ fn print(
     for (name, why) in &report.entries_skipped {
         say(out, &format!("entry {name}: none, {why}"))?;
     }
-    report.lowered.iter().flat_map(precision_lines).try_for_each(|line| say(out, &line))?;
+    let has_cpu = s.first.class == Class::Cpu;
+    report.lowered.iter().flat_map(|lowered| precision_lines(lowered, has_cpu)).try_for_each(|line| say(out, &line))?;
+    let is_for_both = has_cpu && s.others.iter().any(|plan| plan.class == Class::Gpu);
+    if is_for_both && report.lowered.as_ref().is_some_and(|lowered| lowered.name.contains("bf16")) {
+        say(
+            out,
+            "precision: weights have one form for CPUs and GPUs; in an artifact for GPUs alone, Hopper multiplies them faster",
+        )?;
+    }
     pruned_lines(report).iter().try_for_each(|line| say(out, line))?;
     layer_lines(report).iter().try_for_each(|line| say(out, line))?;
     match &report.selftest_skipped {
@@ -280,10 +289,10 @@ fn arena(entry: &EntrySummary) -> String {
 }
 
 /// Lines about a lower precision: the type, the number of launches that use it, and the errors of the outputs.
-fn precision_lines(lowered: &Lowered) -> Vec<String> {
+fn precision_lines(lowered: &Lowered, has_cpu: bool) -> Vec<String> {
     let (name, n) = (lowered.name.as_str(), lowered.contractions);
     // 8-bit operands have native instructions everywhere.
-    let native = cpu::has(Extension::Pairs) || !name.contains("bf16");
+    let native = cpu::has(Extension::Pairs) || !has_cpu || !name.contains("bf16");
     let how = match native {
         true => String::new(),
         false => {

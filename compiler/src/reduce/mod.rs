@@ -17,7 +17,6 @@ pub use test::{Command, Failure, PassTest, Test, model_fails};
 
 use crate::meaning::{Function, functions};
 use melior::Context as MlirContext;
-use melior::ir::Module;
 use sardonyx_base::{Error, Result};
 use sardonyx_dialects::mlir::Context;
 use std::collections::BTreeSet;
@@ -60,7 +59,7 @@ pub struct Reduced {
 /// Reduces a module of `sdx` or `flow` functions. `hints` are ONNX nodes near which the fault is likely to be. Errors:
 /// E0001 if the file holds no such function, or if the test does not fail on it.
 pub fn reduce(context: &MlirContext, text: &str, test: &mut dyn Test, hints: &[String]) -> Result<Reduced> {
-    let module = Module::parse(context, text).ok_or_else(|| {
+    let module = sardonyx_passes::parse(context, text).ok_or_else(|| {
         Error::user("E0103", "the file is no MLIR that can be read").help("`sardonyx-opt` says where")
     })?;
     let mut all = functions(&module)?;

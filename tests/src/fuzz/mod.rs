@@ -1,0 +1,114 @@
+//! the bytes of a coverage-guided fuzzer  =>  a call of what reads untrusted bytes; a panic is a finding
+//!
+//! `cargo xtask fuzz` runs these targets with libFuzzer (`tests/fuzz`). The inputs that it kept are in
+//! `testdata/corpora`, and `tests/tests/corpora.rs` replays them.
+
+mod artifacts;
+mod models;
+mod texts;
+mod values;
+
+use crate::damage::Random;
+use sardonyx_base::{Error, Fault};
+
+/// What the fuzzer calls.
+pub struct Target {
+    /// Name on the command line, and of the folder with its corpus.
+    pub name: &'static str,
+    /// What the target reads.
+    pub about: &'static str,
+    /// Calls the code; panics if it breaks a promise.
+    pub run: fn(&[u8]),
+    /// Changes an input without destroying its structure; absent if the fuzzer's own changes suffice.
+    pub mutate: Option<fn(&[u8], &mut Random) -> Vec<u8>>,
+    /// Maximum number of bytes of an input.
+    pub bytes_max: usize,
+    /// Inputs to begin with.
+    pub seeds: fn() -> Vec<Vec<u8>>,
+}
+
+/// All targets, sorted by name.
+pub static TARGETS: &[Target] = &[
+    Target {
+        name: "archives",
+        about: "artifacts: the archive, its hashes and its messages",
+        run: artifacts::archives,
+        mutate: Some(artifacts::sealed_archive),
+        bytes_max: 1 << 16,
+        seeds: artifacts::archive_seeds,
+    },
+    Target {
+        name: "compile",
+        about: "small ONNX models, compiled whole",
+        run: models::compiled,
+        mutate: Some(models::mutant),
+        bytes_max: 1 << 14,
+        seeds: models::seeds,
+    },
+    Target {
+        name: "expressions",
+        about: "expressions of dimensions: parsed, printed, evaluated",
+        run: texts::expressions,
+        mutate: None,
+        bytes_max: 256,
+        seeds: texts::expression_seeds,
+    },
+    Target {
+        name: "host",
+        about: "operations of the runtime's own code, with any operands",
+        run: values::host,
+        mutate: None,
+        bytes_max: 1 << 12,
+        seeds: values::host_seeds,
+    },
+    Target {
+        name: "ir",
+        about: "textual IR: parsed, verified, printed",
+        run: texts::ir,
+        mutate: None,
+        bytes_max: 1 << 13,
+        seeds: texts::ir_seeds,
+    },
+    Target {
+        name: "models",
+        about: "ONNX models, read",
+        run: models::read,
+        mutate: Some(models::mutant),
+        bytes_max: 1 << 14,
+        seeds: models::seeds,
+    },
+    Target {
+        name: "plans",
+        about: "plans beside good code: verified, loaded, called",
+        run: artifacts::plans,
+        mutate: Some(artifacts::mutant_plan),
+        bytes_max: 1 << 14,
+        seeds: artifacts::plan_seeds,
+    },
+    Target {
+        name: "ptx",
+        about: "PTX: parsed, and its first kernel executed by the simulator",
+        run: texts::ptx,
+        mutate: None,
+        bytes_max: 1 << 13,
+        seeds: texts::ptx_seeds,
+    },
+    Target {
+        name: "tensors",
+        about: "tensor files: .pb, .npy, values of every kind",
+        run: values::tensors,
+        mutate: None,
+        bytes_max: 1 << 12,
+        seeds: values::tensor_seeds,
+    },
+];
+
+/// Returns the target of this name.
+pub fn target(name: &str) -> Option<&'static Target> {
+    TARGETS.iter().find(|target| target.name == name)
+}
+
+/// Checks that an error is the input's fault, and not a defect of ours.
+fn refused(e: &Error) {
+    assert!(e.fault == Fault::User, "{e}");
+}
