@@ -134,7 +134,7 @@ pub fn mutant_plan(bytes: &[u8], random: &mut Random) -> Vec<u8> {
         return if plan.is_empty() { vec![0] } else { [vec![*which], damaged(plan, random)].concat() };
     };
     for _ in 0..1 + random.below(2) {
-        tree.mutate(random, WORDS, random.0 % 7 == 0);
+        tree.mutate(random, WORDS, random.0.is_multiple_of(7));
     }
     [vec![*which], tree.encode()].concat()
 }

@@ -11,6 +11,9 @@ mod values;
 use crate::damage::Random;
 use sardonyx_base::{Error, Fault};
 
+/// Makes another input of one.
+pub type Mutate = fn(&[u8], &mut Random) -> Vec<u8>;
+
 /// What the fuzzer calls.
 pub struct Target {
     /// Name on the command line, and of the folder with its corpus.
@@ -20,7 +23,7 @@ pub struct Target {
     /// Calls the code; panics if it breaks a promise.
     pub run: fn(&[u8]),
     /// Changes an input without destroying its structure; absent if the fuzzer's own changes suffice.
-    pub mutate: Option<fn(&[u8], &mut Random) -> Vec<u8>>,
+    pub mutate: Option<Mutate>,
     /// Maximum number of bytes of an input.
     pub bytes_max: usize,
     /// Inputs to begin with.

@@ -110,7 +110,7 @@ pub fn mutant(bytes: &[u8], random: &mut Random) -> Vec<u8> {
     match Tree::parse(&MODEL, bytes) {
         Some(mut tree) if random.below(8) > 0 => {
             for _ in 0..1 + random.below(3) {
-                tree.mutate(random, WORDS, random.0 % 5 == 0);
+                tree.mutate(random, WORDS, random.0.is_multiple_of(5));
             }
             tree.encode()
         }
