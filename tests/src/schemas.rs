@@ -151,6 +151,37 @@ fn schema(
     made
 }
 
+/// Strings that have a meaning in plans.
+pub static PLAN_WORDS: &[&str] = &[
+    "",
+    "0",
+    "1",
+    "-1",
+    "64",
+    "4096",
+    "9223372036854775807",
+    "batch",
+    "seq",
+    "p0",
+    "p1",
+    "b0",
+    "grid",
+    "main",
+    "k0",
+    "k1",
+    "k2",
+    "v3",
+    "v4",
+    "1 +",
+    "1 floordiv (batch - 1)",
+    "(((((((1)))))))",
+    "max(0, 1",
+    "overflow",
+    "\"",
+    "row_major",
+    "weights",
+];
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -115,7 +115,7 @@ impl Call<'_> {
         Ok(all)
     }
 
-    pub(super) fn check_bytes(&self, shape: &Shape, port: &Port, given: usize) -> Result<()> {
+    fn check_bytes(&self, shape: &Shape, port: &Port, given: usize) -> Result<()> {
         let wanted = shape.bytes[port.buffer];
         if wanted > given {
             let message = format!("the plan wants {wanted} bytes of the input `{}`, which has {given}", port.name);

@@ -86,7 +86,8 @@ impl Counts {
         Counts { submitted, graphs, waits, recorded, allocated }
     }
 
-    fn of(call: impl FnOnce()) -> Counts {
+    /// Returns what a call adds to the counts.
+    fn during(call: impl FnOnce()) -> Counts {
         let before = Counts::now();
         call();
         let after = Counts::now();
@@ -108,7 +109,7 @@ fn repeated_calls_on_the_driver() {
         let inputs = [("x", x(vec![n, 8], seed))];
         let expected = floats(&cpu.run(&inputs).unwrap());
         let mut given = vec![];
-        let counts = Counts::of(|| given = floats(&gpu.run(&inputs).unwrap()));
+        let counts = Counts::during(|| given = floats(&gpu.run(&inputs).unwrap()));
         assert_eq!(given, expected, "{n} {seed}");
         counts
     };
@@ -133,7 +134,7 @@ fn repeated_calls_on_the_driver() {
     let session = session(&lookup().load_with(&on("cuda:0")).unwrap());
     let run = |at: i64| session.run(&[("i", Tensor::from_vec(vec![3], vec![1, at, 2]))]).map_err(|e| e.code);
     for at in [0, 2, 3, 1, -1, 0] {
-        let counts = Counts::of(|| assert_eq!(run(at).err(), (!(0..3).contains(&at)).then_some("E0303"), "{at}"));
+        let counts = Counts::during(|| assert_eq!(run(at).err(), (!(0..3).contains(&at)).then_some("E0303"), "{at}"));
         assert_eq!(counts.waits, 1);
     }
 }
@@ -150,7 +151,7 @@ fn changing_calls_on_the_driver() {
     }
     let session = session(&decoder().load_with(&on("cuda:0")).unwrap());
     let mut cache = session.cache("main", 40).unwrap();
-    let counts = Counts::of(|| {
+    let counts = Counts::during(|| {
         for seed in 0..20 {
             let x = x(vec![2, 1, 4], seed);
             let inputs = [("x", TensorView::from(&x))];
@@ -162,7 +163,7 @@ fn changing_calls_on_the_driver() {
     cache.truncate(19);
     let x = x(vec![2, 1, 4], 19);
     let run = || drop(session.run_cached("main", &[("x", (&x).into())], &mut [], &mut cache, &RunOptions::default()));
-    assert_eq!(Counts::of(run).graphs, 1);
+    assert_eq!(Counts::during(run).graphs, 1);
 }
 
 #[test]
@@ -171,7 +172,7 @@ fn times_on_the_driver() {
     let session = session(&layers().load_with(&on("cuda:0")).unwrap());
     for n in [4, 4, 4, 0] {
         let mut times = vec![];
-        let counts = Counts::of(|| {
+        let counts = Counts::during(|| {
             let mut watch = |l: sardonyx_runtime::Launched| {
                 times.push((l.step, l.ran.0, l.ran.1));
                 Ok(())
@@ -232,7 +233,7 @@ fn tensors_on_the_driver() {
             assert_eq!(floats(&rest), expected[1..]);
             assert_eq!(outputs[0].1.dims(), [5]);
         };
-        let counts = [Counts::of(&mut run), Counts::of(&mut run), Counts::of(&mut run)];
+        let counts = [Counts::during(&mut run), Counts::during(&mut run), Counts::during(&mut run)];
         // Status words cleared, three launches, a copy, status words, one output to the host, and copies.
         let n = 7 + i64::from(in_offset > 0) + i64::from(out_offset > 0);
         assert_eq!(

@@ -3,7 +3,7 @@
 use super::refused;
 use crate::damage::{Random, damaged};
 use crate::onnx::{encoder, small};
-use crate::schemas::artifact;
+use crate::schemas::{PLAN_WORDS, artifact};
 use crate::sdx::{self, Parts};
 use crate::trust::trusted;
 use crate::wire::Tree;
@@ -101,40 +101,13 @@ pub fn plan_seeds() -> Vec<Vec<u8>> {
     GOOD.iter().enumerate().map(|(i, parts)| [vec![i as u8], parts.plan.clone()].concat()).collect()
 }
 
-/// Strings that have a meaning in plans.
-static WORDS: &[&str] = &[
-    "",
-    "0",
-    "1",
-    "-1",
-    "64",
-    "4096",
-    "9223372036854775807",
-    "batch",
-    "seq",
-    "p0",
-    "p1",
-    "b0",
-    "grid",
-    "main",
-    "k0",
-    "k1",
-    "1 +",
-    "1 floordiv (batch - 1)",
-    "(((((((1)))))))",
-    "max(0, 1)",
-    "batch*seq",
-    "2*batch",
-    "row_major",
-];
-
 pub fn mutant_plan(bytes: &[u8], random: &mut Random) -> Vec<u8> {
     let Some((which, plan)) = bytes.split_first() else { return plan_seeds().remove(0) };
     let Some(mut tree) = Tree::parse(artifact("Plan"), plan) else {
         return if plan.is_empty() { vec![0] } else { [vec![*which], damaged(plan, random)].concat() };
     };
     for _ in 0..1 + random.below(2) {
-        tree.mutate(random, WORDS, random.0.is_multiple_of(7));
+        tree.mutate(random, PLAN_WORDS, random.0.is_multiple_of(7));
     }
     [vec![*which], tree.encode()].concat()
 }

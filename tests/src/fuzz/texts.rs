@@ -109,13 +109,9 @@ pub fn ptx(bytes: &[u8]) {
     }
     let options = Options { instructions_max: INSTRUCTIONS_MAX, ..Options::default() };
     for (grid, block) in [(1, 32), (2, 64)] {
-        let launch = Launch::new(&entry, grid, block, params_of(&params));
+        let launch = Launch::new(&entry, grid, block, params.clone().build());
         let _ = ptxvm::run(&module, &mut memory, &launch, &options);
     }
-}
-
-fn params_of(params: &Params) -> Vec<u8> {
-    params.clone().build()
 }
 
 pub fn ptx_seeds() -> Vec<Vec<u8>> {

@@ -12,7 +12,7 @@ use sardonyx_passes::Options;
 use sardonyx_runtime::program::{self, Entry, Program};
 use sardonyx_runtime::{DeviceName, LoadOptions, Model, RunOptions, SessionOptions, Trust};
 use sardonyx_tests::damage::{Random, damaged};
-use sardonyx_tests::schemas::artifact;
+use sardonyx_tests::schemas::{PLAN_WORDS, artifact};
 use sardonyx_tests::sdx::{self, Parts};
 use sardonyx_tests::trust::trusted;
 use sardonyx_tests::wire::Tree;
@@ -155,44 +155,13 @@ fn inputs(program: &Program, entry: &Entry, random: &mut Random) -> Result<Vec<(
     entry.inputs.iter().enumerate().map(one).collect()
 }
 
-/// Strings that have a meaning in plans.
-static WORDS: &[&str] = &[
-    "",
-    "0",
-    "1",
-    "-1",
-    "64",
-    "4096",
-    "9223372036854775807",
-    "batch",
-    "seq",
-    "p0",
-    "p1",
-    "b0",
-    "grid",
-    "main",
-    "k0",
-    "k1",
-    "k2",
-    "v3",
-    "v4",
-    "1 +",
-    "1 floordiv (batch - 1)",
-    "(((((((1)))))))",
-    "max(0, 1",
-    "overflow",
-    "\"",
-    "row_major",
-    "weights",
-];
-
 /// Mutates the messages of an artifact, and makes its hashes, checksums and seal match. The native code stays as it is.
 fn resealed(good: &Parts, random: &mut Random) -> Vec<u8> {
     let mut parts = good.clone();
     let mutated = |schema, bytes: &[u8], random: &mut Random, rough: bool| {
         let mut tree = Tree::parse(schema, bytes).expect("a good message has its schema");
         for _ in 0..1 + random.below(2) {
-            tree.mutate(random, WORDS, rough);
+            tree.mutate(random, PLAN_WORDS, rough);
         }
         tree.encode()
     };

@@ -304,8 +304,8 @@ pub fn blocked(def: &KernelDef, roles: Roles, words: Words, folds: Vec<Fold>) ->
     Some(plan)
 }
 
-/// Whether the reduction variables index the rows of the panels, and every block of as many columns as a panel has is
-/// exactly one panel in memory.
+/// Returns whether the reduction variables index the rows of the panels, and every block of as many columns as a panel
+/// has is exactly one panel in memory.
 fn panels_fit(def: &KernelDef, b: &Access, panels: Panels, n: usize) -> bool {
     let (rows, columns) = (&b.coords[0], &b.coords[1]);
     let whole = |s: Size| s.as_const().is_some_and(|c| c % panels.width == 0);

@@ -122,7 +122,7 @@ impl GpuKernel<'_> {
         Ok(kernel)
     }
 
-    /// Whether the kernel multiplies on tensor cores.
+    /// Returns whether the kernel multiplies on tensor cores.
     pub fn is_on_tensor_cores(&self) -> bool {
         self.plan.is_on_tensor_cores()
     }

@@ -17,7 +17,7 @@ const CHUNK_BYTES: i64 = 16;
 
 /// The bulk copies of one operand; lane i of the copying threads starts the i-th.
 pub struct Chunks {
-    /// Whether this thread copies.
+    /// Condition that this thread copies.
     takes_part: Val,
     /// Address of the thread's run of the next tile.
     source: Val,
@@ -29,7 +29,7 @@ pub struct Chunks {
 }
 
 impl Chunks {
-    /// Whether bulk copies can fetch an operand's tiles: all tiles are full, along k and within the panels.
+    /// Returns whether bulk copies can fetch an operand's tiles: all tiles are full, along k and within the panels.
     pub fn fit(def: &KernelDef, operand: &Operand, gemm: &Gemm) -> bool {
         let Some(panels) = operand.panels.filter(|panels| panels.depth == CHUNK_DEPTH) else { return false };
         let (width, rows) = (panels.width, operand.rows);

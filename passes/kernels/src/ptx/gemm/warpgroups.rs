@@ -79,7 +79,7 @@ impl Warpgroups {
         }
     }
 
-    /// Whether a tile wastes less than half of its columns.
+    /// Returns whether a tile wastes less than half of its columns.
     fn fits(def: &KernelDef, roles: &Roles, shape: &Shape) -> bool {
         let n = def.extent(roles.n).as_const().unwrap_or(LARGE.other).saturating_mul(roles.sums.len() as i64);
         shape.n < 2 * n
@@ -195,7 +195,7 @@ struct Ring {
     last: Val,
 }
 
-/// How an operand's tiles are copied.
+/// Form in which an operand's tiles are copied.
 enum Feed<'a> {
     /// By all copying threads.
     Threads(Stream<'a>),
