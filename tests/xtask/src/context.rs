@@ -7,6 +7,7 @@ use std::fs;
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 /// Environment variable that `cargo xtask test` sets for tests if the whole workspace, including its programs, has been
 /// built for them. `tests/src/programs.rs` defines the same name.
@@ -89,6 +90,23 @@ pub fn run(command: &mut Command) -> Result<()> {
         Ok(status) => Err(Failure::check(format!("`{shown}` failed: {status}"))),
         Err(e) => Err(Failure::user(format!("cannot start `{shown}`: {e}"))),
     }
+}
+
+/// Runs a command that downloads. Pip gives up when a connection ends within a file, so a failed try is followed by
+/// others, after longer and longer pauses.
+pub fn run_download(command: &mut Command) -> Result<()> {
+    run_again(command, &[2, 10, 30].map(Duration::from_secs))
+}
+
+fn run_again(command: &mut Command, pauses: &[Duration]) -> Result<()> {
+    for pause in pauses {
+        match run(command) {
+            Err(failure) if failure.code == 1 => eprintln!("{failure}\ntrying again in {} s", pause.as_secs()),
+            done => return done,
+        }
+        std::thread::sleep(*pause);
+    }
+    run(command)
 }
 
 /// Returns the standard output of a command; `None` if the command cannot be started or fails.
@@ -214,5 +232,16 @@ mod tests {
         let failure = run(Command::new("sh").args(["-c", "exit 3"])).unwrap_err();
         assert_eq!(failure.to_string(), "error: `sh -c exit 3` failed: exit status: 3");
         assert_eq!(failure.code, 1);
+    }
+
+    #[test]
+    fn a_download_that_fails_is_tried_again() {
+        let dir = tempfile::tempdir().unwrap();
+        // Fails until three lines are in the file `tries`.
+        let script = "echo >>tries; test $(wc -l <tries) = 3";
+        let tries = |pauses| run_again(Command::new("sh").args(["-c", script]).current_dir(&dir), pauses);
+        assert!(tries(&[Duration::ZERO]).is_err());
+        assert!(tries(&[Duration::ZERO; 3]).is_ok());
+        assert_eq!(fs::read_to_string(dir.path().join("tries")).unwrap().lines().count(), 3);
     }
 }

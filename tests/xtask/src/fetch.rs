@@ -1,6 +1,6 @@
 //! name, version, sha256  =>  checked files under `target/fetch/NAME-VERSION/`
 
-use crate::context::{Context, Failure, Result, Scratch, create_dir, run, sha256_file, write};
+use crate::context::{Context, Failure, Result, Scratch, create_dir, run_download, sha256_file, write};
 use crate::setup;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -221,7 +221,7 @@ fn download(label: &str, which: &[&str], dir: &Path) -> Result<PathBuf> {
     let mut pip = Command::new("python3");
     pip.args(["-m", "pip", "download", "--quiet", "--no-input", "--disable-pip-version-check"]);
     pip.args(["--no-deps", "--only-binary=:all:"]).args(which).args([label, "-d"]).arg(dir);
-    run(&mut pip).map_err(|f| f.help("downloading needs network access and pip's package registry"))?;
+    run_download(&mut pip).map_err(|f| f.help("downloading needs network access and pip's package registry"))?;
     let entries = fs::read_dir(dir).map_err(|e| Failure::io(dir, "list", e))?;
     let wheels = entries.flatten().map(|e| e.path()).filter(|p| p.extension().is_some_and(|x| x == "whl"));
     wheels.into_iter().next().ok_or_else(|| Failure::check(format!("pip brought no wheel for {label}")))

@@ -184,7 +184,7 @@ fn apt_get() -> Result<Command> {
         }
         false => return Err(Failure::user("installing packages needs root, and there is no sudo here")),
     };
-    command.args(["DEBIAN_FRONTEND=noninteractive", "apt-get"]);
+    command.args(["DEBIAN_FRONTEND=noninteractive", "apt-get", "-o", "Acquire::Retries=3"]);
     Ok(command)
 }
 

