@@ -151,6 +151,7 @@ fn rates(wanted: &Wanted) -> Result<(String, Rates)> {
                 bytes_per_s: rates.bytes_per_s * share,
                 vector_ops_per_s: rates.vector_ops_per_s * share,
                 contract_ops_per_s: rates.contract_ops_per_s * share,
+                contract_bf16_ops_per_s: rates.contract_bf16_ops_per_s * share,
                 ..rates
             };
             Ok((format!("{cores} of {all} cores of {}", spec.name), rates))

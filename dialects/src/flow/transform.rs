@@ -3,7 +3,7 @@
 //! To add a transform: add a variant and its row here, and the pass that requests it.
 
 use super::kernel::Container;
-use super::sparse::{Format, Part};
+use super::sparse::{Format, Part, TwoOfFour};
 use sardonyx_base::{DType, Dim, Error, Result, Tensor};
 use std::fmt;
 
@@ -113,6 +113,16 @@ impl Transform {
             let (part, format) = (Part::from_name(part)?, Format::from_text(sizes)?);
             format.parts().contains(&part).then_some(Transform::Sparse(part, format))
         })
+    }
+
+    /// The transform with results of another type, if it can round values; otherwise this transform.
+    pub fn of_type(self, dtype: DType) -> Transform {
+        match self {
+            Transform::Sparse(part, Format::TwoOfFour(matrix)) => {
+                Transform::Sparse(part, Format::TwoOfFour(TwoOfFour { dtype, ..matrix }))
+            }
+            _ => self,
+        }
     }
 
     /// The container of the result for a parameter in row-major order; none if the transform does not accept it.

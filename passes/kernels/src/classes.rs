@@ -20,7 +20,10 @@ struct ClassRow {
 fn row(class: Class) -> &'static ClassRow {
     match class {
         Class::Map => &ClassRow { cpu: &[turned::planned, map::planned], gpu: &[ptx::map::planned] },
-        Class::Normalise => &ClassRow { cpu: &[sparse::planned, normalise::planned], gpu: &[ptx::rows::planned] },
+        Class::Normalise => &ClassRow {
+            cpu: &[sparse::planned, normalise::planned],
+            gpu: &[ptx::gemm::two_of_four::planned, ptx::rows::planned],
+        },
         Class::Contract => {
             &ClassRow { cpu: &[contract::planned, normalise::planned], gpu: &[ptx::gemm::planned, ptx::rows::planned] }
         }

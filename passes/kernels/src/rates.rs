@@ -15,6 +15,8 @@ pub struct Rates {
     pub vector_ops_per_s: f64,
     /// Multiplications and additions of f32 contractions per second.
     pub contract_ops_per_s: f64,
+    /// The same for contractions of bf16; that of f32 if there is no figure for bf16.
+    pub contract_bf16_ops_per_s: f64,
     /// Seconds to launch one kernel.
     pub launch_s: f64,
 }
@@ -45,6 +47,7 @@ impl Rates {
             cache: shared.and_then(|m| Some((m.bytes.value? as f64, m.read_gb_s.value? * 1e9))),
             vector_ops_per_s,
             contract_ops_per_s: tensor.unwrap_or(vector_ops_per_s),
+            contract_bf16_ops_per_s: rate(Unit::Tensor, RateType::Bf16).or(tensor).unwrap_or(vector_ops_per_s),
             launch_s: value(&spec.launch_us, "launch_us")? * 1e-6,
         })
     }

@@ -73,7 +73,14 @@ fn program(random: &mut Random) -> Graph {
 
 fn rates() -> Rates {
     let (bytes_per_s, ops) = (10e9, 100e9);
-    Rates { bytes_per_s, cache: None, vector_ops_per_s: ops, contract_ops_per_s: ops, launch_s: 1e-6 }
+    Rates {
+        bytes_per_s,
+        cache: None,
+        vector_ops_per_s: ops,
+        contract_ops_per_s: ops,
+        contract_bf16_ops_per_s: ops,
+        launch_s: 1e-6,
+    }
 }
 
 fn spaces<'g>(graph: &'g Graph, sizes: &'g Sizes, ranks: usize) -> Vec<Space<'g>> {

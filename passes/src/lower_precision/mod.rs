@@ -17,7 +17,7 @@ use sardonyx_base::{DType, Encoding, Result};
 use sardonyx_dialects::flow::kernel::rename;
 use sardonyx_dialects::flow::program::Id;
 use sardonyx_dialects::flow::{
-    Body, Class, Container, FlowOp, Kernel, Layout, Memlet, Program, Statement, Step, Store,
+    Body, Class, Container, FlowOp, Kernel, Layout, Memlet, Program, Statement, Step, Store, Transform,
 };
 use sardonyx_dialects::mlir::Module;
 use sardonyx_dialects::scalar::Conversion;
@@ -45,7 +45,7 @@ pub fn run(module: &mut Module, rewrites: &mut Rewrites) -> Result<()> {
 struct Site {
     /// Reads the rounded copies of operands as its last operands.
     kernel: Kernel,
-    /// Indices of the operands that become packed constants of bf16.
+    /// Indices of the operands that become constants of bf16, packed or sparse.
     panels: Vec<usize>,
     /// Indices of the operands of which the kernel reads rounded copies, in the order of these.
     rounded: Vec<usize>,
@@ -68,6 +68,9 @@ fn find(program: &Program, step: usize, target: Target, own_panels: bool) -> Fou
 /// Matches a contraction with a packed constant. Returns `None` for any other step; the error is the reason why such a
 /// contraction is not changed.
 fn matches(program: &Program, step: usize, for_gpu: Option<Target>) -> std::result::Result<Option<Site>, &'static str> {
+    if let Some(site) = sparse(program, step) {
+        return Ok(Some(site));
+    }
     let Some(k) = kernel(&program.steps[step]).filter(|k| k.class() == Class::Contract) else { return Ok(None) };
     let Some((common, rights)) = factors(k) else { return Ok(None) };
     let containers = [vec![common], rights.clone()].concat();
@@ -92,6 +95,27 @@ fn matches(program: &Program, step: usize, for_gpu: Option<Target>) -> std::resu
     };
     let kernel = in_chunks.or_else(pairs).ok_or("neighbours along the sum are none in memory")?;
     Ok(Some(Site { kernel, panels: panels.to_vec(), rounded: vec![*left] }))
+}
+
+/// Matches a product with a sparse f32 matrix for tensor cores, which all multiply bf16. Returns `None` for any other
+/// step.
+fn sparse(program: &Program, step: usize) -> Option<Site> {
+    let k = kernel(&program.steps[step])?;
+    let [[value, x]] = products(k)?[..] else { return None };
+    let values = read(k, value);
+    let maker = program.producers()[program.steps[step].args[values]]?;
+    let FlowOp::Param { source, .. } = &program.steps[maker].op else { return None };
+    let is_for_tensor_cores = matches!(source.transform, Some(Transform::Sparse(_, f)) if f.is_for_tensor_cores());
+    let is_wide = [value, x].iter().all(|load| k.plain_load(*load).is_some() && k.body[*load].dtype == DType::F32);
+    let kernel = (is_for_tensor_cores && is_wide).then(|| narrowed(k, x, &[value], &|_| Encoding::Plain))?;
+    Some(Site { kernel, panels: vec![values], rounded: vec![read(k, x)] })
+}
+
+/// Returns the kernel that a product with a sparse matrix for tensor cores becomes.
+pub fn narrowed_sparse(program: &Program, step: usize) -> Option<Kernel> {
+    let site = sparse(program, step)?;
+    let args = (0..site.kernel.reads.len()).collect();
+    Some(tidy(site.kernel, args).0)
 }
 
 /// Widths of panels for GPUs. A tile of a product fetches the columns of one panel at once.
@@ -146,8 +170,9 @@ fn narrowed(k: &Kernel, common: usize, rights: &[usize], encoding: &dyn Fn(usize
     new.reads.push(Container { dtype: DType::BF16, ..k.reads[read(k, common)].clone() });
     for right in rights {
         let container = &mut new.reads[read(k, *right)];
+        container.dtype = DType::BF16;
         if let Encoding::Panels { width, .. } = container.encoding {
-            (container.dtype, container.encoding) = (DType::BF16, encoding(width));
+            container.encoding = encoding(width);
         }
     }
     let (mut body, mut map): (Vec<Statement>, Vec<usize>) = (vec![], vec![]);
@@ -179,7 +204,10 @@ fn apply(program: &mut Program, step: usize, site: Site, rounded: &mut BTreeMap<
     for operand in site.panels {
         let Some(maker) = makers[args[operand]] else { continue };
         let id = program.container(site.kernel.reads[operand].clone());
-        let constant = Step { results: vec![id], ..program.steps[maker].clone() };
+        let mut constant = Step { results: vec![id], ..program.steps[maker].clone() };
+        if let FlowOp::Param { source, .. } = &mut constant.op {
+            source.transform = source.transform.map(|transform| transform.of_type(DType::BF16));
+        }
         program.steps.push(constant);
         args[operand] = id;
     }

@@ -14,7 +14,8 @@ use crate::class::Class as Equality;
 use crate::draft::Draft;
 use crate::fuse::Costs;
 use crate::layout::Pricer;
-use crate::options::Sparsity;
+use crate::lower_precision::narrowed_sparse;
+use crate::options::{Precision, Sparsity};
 use crate::remark::Missed;
 use crate::rewrite::{Rewrites, Rule};
 use crate::splice::tidy;
@@ -43,11 +44,15 @@ const ROW_WORDS: f64 = 6.0;
 /// vectors of a column (`COPIED`).
 const ADDED: f64 = 3.0;
 const COPIED: f64 = 2.0;
+/// Time of a 2:4 product on tensor cores compared with the dense one. The instruction multiplies twice as many columns;
+/// copies of the dense operand take as long as before (an assumption, not measured).
+const TENSOR_CORES: f64 = 0.65;
 /// Number of rows of a work item that share one copy of a column's vectors.
 const ROWS: f64 = 128.0;
 
 const WORDS: Rule = Rule::of_class(Equality::FiniteOnly, "words");
 const GROUPS: Rule = Rule::of_class(Equality::FiniteOnly, "groups");
+const TWO_OF_FOUR: Rule = Rule::of_class(Equality::FiniteOnly, "two_of_four");
 /// The rule for products of bytes, which is exact, because integers have no infinity.
 const QUADS: Rule = Rule::of_class(Equality::Exact, "quads");
 
@@ -56,6 +61,9 @@ pub fn run(module: &mut Module, rewrites: &mut Rewrites) -> Result<()> {
         return Ok(());
     }
     let costs = Costs::new(rewrites.options().target);
+    // The formats of vector units are for CPUs, and 2:4 is for tensor cores, which multiply it in bf16.
+    let for_tensor_cores = rewrites.options().target.gpu().is_some();
+    let in_f32 = rewrites.options().precision == Precision::F32;
     let is_forced = rewrites.options().sparsity == Sparsity::Always;
     let known = Known::new(prepared::read(module.operation())?, &rewrites.options().params);
     rewrites.programs(module, |rewrites, program| {
@@ -66,10 +74,16 @@ pub fn run(module: &mut Module, rewrites: &mut Rewrites) -> Result<()> {
             let at = next;
             next += 1;
             let sites = Site::matched(program, at, &known).unwrap_or_default();
-            let priced = sites.into_iter().map(|site| (site.prices(program, at, &costs), site));
+            let sites = sites.into_iter().filter(|site| site.format.is_for_tensor_cores() == for_tensor_cores);
+            let priced = sites.filter_map(|site| Some((site.prices(program, at, &costs)?, site)));
             let Some((prices, site)) = priced.min_by_key(|(prices, _)| prices.sparse) else { continue };
             let origins = &program.steps[at].origins;
-            if prices.sparse >= prices.dense && !is_forced {
+            if for_tensor_cores && in_f32 {
+                let detail = format!("{}, {prices} in bf16", site.zeros());
+                let why = "zeros are multiplied: sparse tensor cores multiply no f32";
+                let remedy = Some("`--precision bf16`");
+                rewrites.missed(Missed { node: origins.first().cloned(), remedy, ..Missed::because(why, &detail) });
+            } else if prices.sparse >= prices.dense && !is_forced {
                 rewrites.missed(Missed { node: origins.first().cloned(), ..site.missed(&prices) });
             } else if site.rule().class == Some(Equality::FiniteOnly) && !rewrites.options().assume_finite {
                 held.add(origins, &prices);
@@ -85,6 +99,8 @@ pub fn run(module: &mut Module, rewrites: &mut Rewrites) -> Result<()> {
 /// A contraction with a matrix that is mostly 0.
 struct Site {
     source: Source,
+    /// Index of the matrix among the kernel's reads.
+    matrix: usize,
     format: Format,
     /// Fraction of elements that are not 0.
     density: f64,
@@ -220,22 +236,27 @@ impl Site {
         }
         let x = x.clone();
         // A kernel that multiplies words of bytes copies the other operand itself, so it needs no layout.
-        let turned = if values.dtype() == DType::F32 { layout(k, &x, (n, axis))? } else { None };
-        let turned = turned.map(|layout| Turned { layout, by: multiplies_words(program, at, step.args[x.container]) });
+        let lanes = if values.dtype() == DType::F32 { layout(k, &x, (n, axis)) } else { Some(None) };
+        let by = multiplies_words(program, at, step.args[x.container]);
         let [[rows, columns], [row_stride, column_stride]] = [sizes, strides];
-        let formats =
-            Format::all(Grid { rows, columns, row_stride, column_stride }, values.dtype(), &elements).into_iter();
-        let site = |format| Site {
-            source: source.clone(),
-            format,
-            density,
-            n,
-            x: x.clone(),
-            axis,
-            sum,
-            turned: turned.clone(),
+        let grid = Grid { rows, columns, row_stride, column_stride };
+        let site = |format: Format| {
+            // Tensor cores have no lanes.
+            let layout = if format.is_for_tensor_cores() { None } else { lanes.clone()? };
+            let turned = layout.map(|layout| Turned { layout, by });
+            Some(Site {
+                source: source.clone(),
+                matrix: w.container,
+                format,
+                density,
+                n,
+                x: x.clone(),
+                axis,
+                sum,
+                turned,
+            })
         };
-        Some(formats.map(site).collect())
+        Some(Format::all(grid, values.dtype(), &elements).into_iter().filter_map(site).collect())
     }
 
     fn rule(&self) -> Rule {
@@ -243,6 +264,7 @@ impl Site {
             Format::Words(words) if words.depth > 1 => QUADS,
             Format::Words(_) => WORDS,
             Format::Groups(_) => GROUPS,
+            Format::TwoOfFour(_) => TWO_OF_FOUR,
         }
     }
 
@@ -256,28 +278,52 @@ impl Site {
                 let flushed = groups.patterns().map_or(0, |patterns| patterns.len()) as f64 + groups.n as f64 - 1.0;
                 stored + ADDED * flushed / (groups.m * groups.width) as f64 + COPIED / ROWS
             }
+            Format::TwoOfFour(_) => TENSOR_CORES,
         }
     }
 
-    fn prices(&self, program: &Program, at: usize, costs: &Costs) -> Prices {
+    /// Estimates the times of the dense and the sparse product as they will be in bf16, if tensor cores multiply both.
+    fn prices_in_bf16(&self, program: &Program, at: usize, costs: &Costs) -> Option<Prices> {
+        let mut dense = kernel(&program.steps[at])?.clone();
+        let mut trial = program.clone();
+        self.apply(&mut trial, at);
+        let sparse = narrowed_sparse(&trial, at)?;
+        let is_fast = lower(&sparse).is_ok_and(|l| l.for_gpu(costs.target).is_on_tensor_cores());
+        for factor in [self.matrix, self.x.container] {
+            dense.reads[factor].dtype = DType::BF16;
+        }
+        let dense_ps = costs.in_bf16(&dense, program, 1.0);
+        let [moved, all] = [&sparse, &dense].map(|k| costs.in_bf16(k, &trial, 0.0));
+        let computed = (dense_ps - all) as f64 * self.part();
+        is_fast.then_some(Prices { dense: dense_ps, sparse: moved + computed as u64 })
+    }
+
+    /// Estimates the times of the dense and the sparse product; `None` if there is no fast code for the sparse one.
+    fn prices(&self, program: &Program, at: usize, costs: &Costs) -> Option<Prices> {
+        if self.format.is_for_tensor_cores() {
+            return self.prices_in_bf16(program, at, costs);
+        }
         let dense = Pricer::new(program, costs).cost(at, &|_| None);
         let mut trial = program.clone();
         self.apply(&mut trial, at);
         let made = kernel(&trial.steps[at]);
         let pace = made.and_then(|k| lower(k).ok()).map_or(Pace::UNKNOWN, |lowered| lowered.pace());
-        let Some(k) = kernel(&program.steps[at]) else { return Prices { dense, sparse: u64::MAX } };
+        let k = kernel(&program.steps[at])?;
         let [moved, computed] = costs.work(k, program, Pace::FULL);
         let copied = self.turned.as_ref().filter(|turned| turned.by.is_none());
         let copy = copied.map_or(0, |turned| {
             costs.kernel(&copy(&program.containers[program.steps[at].args[self.x.container]], &turned.layout), program)
         });
         let sparse = costs.launch() as f64 + moved + computed * self.part() / pace.share + copy as f64;
-        Prices { dense, sparse: sparse as u64 }
+        Some(Prices { dense, sparse: sparse as u64 })
     }
 
     fn missed(&self, prices: &Prices) -> Missed {
-        let zeros = format!("{:.1} % of `{}` are 0", 100.0 * (1.0 - self.density), self.source.name());
-        Missed::because("leaving out the zeros would take longer", &format!("{zeros}, {prices}"))
+        Missed::because("leaving out the zeros would take longer", &format!("{}, {prices}", self.zeros()))
+    }
+
+    fn zeros(&self) -> String {
+        format!("{:.1} % of `{}` are 0", 100.0 * (1.0 - self.density), self.source.name())
     }
 
     fn apply(&self, program: &mut Program, at: usize) {

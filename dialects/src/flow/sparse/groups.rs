@@ -163,7 +163,7 @@ impl Groups {
         (self.n_patterns() * self.n).checked_div(self.m).unwrap_or(0)
     }
 
-    /// Returns the container of a part; `None` for `Starts`, which this format does not have.
+    /// Returns the container of a part; `None` for a part that this format does not have.
     pub fn container(&self, part: Part) -> Option<Container> {
         let Groups { n, m, g, .. } = *self;
         let n_patterns = self.n_patterns();
@@ -171,7 +171,7 @@ impl Groups {
             Part::Values => (DType::F32, vec![self.chunks(), self.blocks(), n_patterns * n, g]),
             Part::Columns => (number_dtype(self.width), vec![self.chunks(), self.blocks(), n_patterns, g]),
             Part::Patterns => (DType::U8, vec![m, self.patterns_of_a_row()]),
-            Part::Starts => return None,
+            Part::Starts | Part::Positions => return None,
         };
         Some(Container::plain(dtype, dims.into_iter().map(Dim::constant).collect()))
     }
@@ -252,7 +252,7 @@ impl Groups {
         Ok(match part {
             Part::Values => Tensor::from_vec(dims, stored),
             Part::Columns => numbers(container.dtype, dims, columns),
-            Part::Starts | Part::Patterns => return Err(defect()),
+            Part::Starts | Part::Patterns | Part::Positions => return Err(defect()),
         })
     }
 }

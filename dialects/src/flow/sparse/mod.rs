@@ -3,9 +3,11 @@
 //! To add a format: add a variant and a row here, a file with its containers, and the kernel that `skip-zeros` builds.
 
 mod groups;
+mod two_of_four;
 mod words;
 
 pub use groups::{Groups, M_MAX, N_MAX, PATTERNS_MAX, patterns, places_of_rows};
+pub use two_of_four::{HALF_ROWS, TILE_COLUMNS, TILE_ROWS, TwoOfFour, WORD_COLUMNS};
 pub use words::Words;
 
 use super::kernel::Container;
@@ -32,6 +34,8 @@ pub enum Format {
     Words(Words),
     /// Columns of f32 with at most n nonzeros in each block of m rows, sorted by their nonzero rows.
     Groups(Groups),
+    /// Two of each four adjacent columns, in f32 or bf16, for the sparse tensor cores of GPUs.
+    TwoOfFour(TwoOfFour),
 }
 
 /// A container of a format.
@@ -45,6 +49,8 @@ pub enum Part {
     Starts,
     /// For each row of a block, the positions at which the row occurs in the concatenation of all patterns.
     Patterns,
+    /// The positions of stored values among four columns, two bits each.
+    Positions,
 }
 
 struct PartRow {
@@ -57,6 +63,7 @@ static PARTS: &[PartRow] = &[
     PartRow { part: Part::Columns, name: "sparse_columns" },
     PartRow { part: Part::Starts, name: "sparse_starts" },
     PartRow { part: Part::Patterns, name: "sparse_patterns" },
+    PartRow { part: Part::Positions, name: "sparse_positions" },
 ];
 
 struct FormatRow {
@@ -82,6 +89,11 @@ static FORMATS: &[FormatRow] = &[
         dtype: DType::F32,
         found: |grid, values| Groups::found(grid, values).map(Format::Groups),
         from_text: |grid, text| Groups::from_text(grid, text).map(Format::Groups),
+    },
+    FormatRow {
+        dtype: DType::F32,
+        found: |grid, values| TwoOfFour::found(grid, values).map(Format::TwoOfFour),
+        from_text: |grid, text| TwoOfFour::from_text(grid, text).map(Format::TwoOfFour),
     },
 ];
 
@@ -163,7 +175,7 @@ impl Format {
     pub fn dtype(&self) -> DType {
         match self {
             Format::Words(words) => words.dtype(),
-            Format::Groups(_) => DType::F32,
+            Format::Groups(_) | Format::TwoOfFour(_) => DType::F32,
         }
     }
 
@@ -182,11 +194,17 @@ impl Format {
         FORMATS.iter().filter(|_| fits).find_map(|row| (row.from_text)(grid, rest))
     }
 
+    /// Whether the format is one that the sparse tensor cores of GPUs multiply, rather than vector units.
+    pub fn is_for_tensor_cores(&self) -> bool {
+        matches!(self, Format::TwoOfFour(_))
+    }
+
     /// Returns how the elements of the parameter form the matrix.
     pub fn grid(&self) -> &Grid {
         match self {
             Format::Words(words) => &words.grid,
             Format::Groups(groups) => &groups.grid,
+            Format::TwoOfFour(matrix) => &matrix.grid,
         }
     }
 
@@ -195,6 +213,7 @@ impl Format {
         match self {
             Format::Words(_) => &[Part::Values, Part::Columns, Part::Starts],
             Format::Groups(_) => &[Part::Values, Part::Columns, Part::Patterns],
+            Format::TwoOfFour(_) => &[Part::Values, Part::Positions],
         }
     }
 
@@ -203,6 +222,7 @@ impl Format {
         match self {
             Format::Words(words) => words.words * words.depth,
             Format::Groups(groups) => groups.slots() * groups.n,
+            Format::TwoOfFour(matrix) => matrix.grid.elements() / 2,
         }
     }
 
@@ -211,6 +231,7 @@ impl Format {
         match self {
             Format::Words(words) => words.container(part),
             Format::Groups(groups) => groups.container(part),
+            Format::TwoOfFour(matrix) => matrix.container(part),
         }
     }
 
@@ -219,6 +240,7 @@ impl Format {
         match self {
             Format::Words(words) => words.part(part, parameter),
             Format::Groups(groups) => groups.part(part, parameter),
+            Format::TwoOfFour(matrix) => matrix.part(part, parameter),
         }
     }
 
@@ -227,6 +249,7 @@ impl Format {
         match self {
             Format::Words(words) => words.thinned(parameter),
             Format::Groups(groups) => groups.thinned(parameter),
+            Format::TwoOfFour(matrix) => matrix.thinned(parameter),
         }
     }
 }
@@ -236,6 +259,7 @@ impl fmt::Display for Format {
         match self {
             Format::Words(words) => words.fmt(f),
             Format::Groups(groups) => groups.fmt(f),
+            Format::TwoOfFour(matrix) => matrix.fmt(f),
         }
     }
 }
@@ -320,6 +344,9 @@ mod tests {
             "3x4 strides 4,1 groups 2:4:0 of 4",
             "3x4 strides 4,1 groups 8:16:1 of 4",
             "3x4 strides 4,1 groups 2:4:1 of 7",
+            "16x32 strides 32,1 two_of_four bf16",
+            "24x64 strides 64,1 two_of_four f32",
+            "16x64 strides 64,1 two_of_four i8",
         ] {
             assert_eq!(Format::from_text(wrong), None, "{wrong}");
         }

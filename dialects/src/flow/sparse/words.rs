@@ -81,13 +81,13 @@ impl Words {
         number_dtype(self.columns().max(1 << 16))
     }
 
-    /// Returns the container of a part; `None` for `Patterns`, which this format does not have.
+    /// Returns the container of a part; `None` for a part that this format does not have.
     pub fn container(&self, part: Part) -> Option<Container> {
         let (dtype, n) = match part {
             Part::Values => (self.dtype(), self.words * self.depth),
             Part::Columns => (self.column_dtype(), self.words),
             Part::Starts => (DType::I32, self.grid.rows + 1),
-            Part::Patterns => return None,
+            Part::Patterns | Part::Positions => return None,
         };
         Some(Container::plain(dtype, vec![Dim::constant(n)]))
     }
@@ -143,7 +143,7 @@ impl Words {
                 numbers(self.column_dtype(), vec![words.len()], columns)
             }
             Part::Starts => Tensor::from_vec(vec![starts.len()], starts),
-            Part::Patterns => return Err(defect()),
+            Part::Patterns | Part::Positions => return Err(defect()),
         })
     }
 }

@@ -35,7 +35,12 @@ pub struct PtxKernel {
     pub text: String,
     /// Launch configuration, over the launch parameters.
     pub launch: GpuLaunch,
+    /// Version of PTX that its instructions need, if they are newer than the target.
+    pub version: Option<Version>,
 }
+
+/// Version of PTX: major and minor.
+pub type Version = (u32, u32);
 
 /// Properties of an entry that its form determines.
 pub struct Form {
@@ -80,6 +85,11 @@ pub trait GpuPlan {
     fn is_on_tensor_cores(&self) -> bool {
         false
     }
+
+    /// Version of PTX that the code needs, if its instructions are newer than the targets.
+    fn version(&self) -> Option<Version> {
+        None
+    }
 }
 
 /// A kernel with its plan for one GPU.
@@ -98,8 +108,11 @@ const DYNAMIC: &str = "dynamic";
 /// Text of a module with several entries.
 pub fn module(target: Target, kernels: &[PtxKernel]) -> String {
     let name = target.ptx().unwrap_or_default();
-    let version = target.gpu().map_or("", |gpu| &gpu.ptx_version);
-    let mut head = format!(".version {version}\n.target {name}\n.address_size 64\n");
+    let own = target.gpu().and_then(|gpu| gpu.ptx_version.split_once('.'));
+    let own = own.and_then(|(major, minor)| Some((major.parse().ok()?, minor.parse().ok()?)));
+    let needed = kernels.iter().filter_map(|k| k.version);
+    let (major, minor) = needed.chain(own).max().unwrap_or_default();
+    let mut head = format!(".version {major}.{minor}\n.target {name}\n.address_size 64\n");
     if kernels.iter().any(|k| k.launch.shared_bytes > 0) {
         head += &format!(".extern .shared .align 128 .b8 {DYNAMIC}[];\n");
     }
@@ -117,7 +130,7 @@ impl GpuKernel<'_> {
         }
         let head = signature(self.def, symbol, &form);
         let text = asm.finish(&head, &form.variables);
-        let kernel = PtxKernel { text, launch: form.launch };
+        let kernel = PtxKernel { text, launch: form.launch, version: self.plan.version() };
         limits::check(self.target, symbol, &kernel.launch)?;
         Ok(kernel)
     }

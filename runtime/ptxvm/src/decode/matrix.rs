@@ -4,7 +4,7 @@ use super::mods::Mods;
 use super::ops::{Matrix, Multiply};
 use super::program::{Bank, Op, Reg};
 use super::statements::Decoder;
-use super::target::SM_90;
+use super::target::{SM_80, SM_90};
 use crate::Error;
 use crate::text::ast::Operand;
 use crate::text::lex::Number;
@@ -62,7 +62,13 @@ fn matrix(d: &mut Decoder, mods: &mut Mods, ops: &[Operand], store: bool) -> Don
 }
 
 pub fn mma(d: &mut Decoder, mods: &mut Mods, ops: &[Operand]) -> Done {
-    let sparse = mods.one_of(&["sp", "sp::ordered_metadata"]).is_some();
+    let sparse = match mods.one_of(&["sp", "sp::ordered_metadata"]) {
+        Some("sp") => Some((7, 1)),
+        Some(_) => Some((8, 5)),
+        None => None,
+    };
+    sparse.map_or(Ok(()), |since| d.requires(SM_80, since))?;
+    let sparse = sparse.is_some();
     sync_aligned(d, mods)?;
     let parts = mods.rest();
     let parsed = if sparse { Mma::parse_sparse(&parts) } else { Mma::parse(&parts) };

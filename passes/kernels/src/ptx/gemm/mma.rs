@@ -176,7 +176,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Fragments of step `step` in the tile at `tile`, one per eight rows.
-    fn fragments(&self, asm: &mut Ptx, tile: Val, step: i64) -> Vec<Fragment> {
+    pub(super) fn fragments(&self, asm: &mut Ptx, tile: Val, step: i64) -> Vec<Fragment> {
         let (operand, pitch) = (self.operand, self.operand.pitch());
         let mut fragments = vec![];
         if operand.inner == Inner::Rows && operand.element_bytes == 4 {

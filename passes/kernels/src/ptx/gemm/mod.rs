@@ -15,6 +15,7 @@ pub(super) mod mma;
 pub(super) mod movement;
 pub(super) mod operand;
 mod plan;
+pub mod two_of_four;
 pub mod warpgroups;
 
 pub use mma::Factors;
@@ -22,7 +23,7 @@ pub(super) use plan::{BLOCKS_MIN, choice, reaches};
 pub use plan::{FEW, Gemm, SHAPES, SLICED, SMALL, Shape};
 
 use super::movement::{Launch, Traffic};
-use super::{Form, GpuLaunch, GpuPlan};
+use super::{Form, GpuLaunch, GpuPlan, Version};
 use crate::asm::{Asm, Bin, Cast, CmpI, Elem, Ptx, Ty, Val};
 use crate::cx::{Cx, decode};
 use crate::def::{KernelDef, Size};
@@ -32,6 +33,7 @@ use copy::{Stream, log2, shift};
 use groups::Folded;
 use mma::{Reader, Sums};
 use sardonyx_base::Dim;
+use two_of_four::PositionStream;
 
 /// Number of rows of tiles that visit all columns together, while their A and a column of B stay in the second-level
 /// cache.
@@ -65,6 +67,10 @@ impl GpuPlan for Gemm {
 
     fn is_on_tensor_cores(&self) -> bool {
         true
+    }
+
+    fn version(&self) -> Option<Version> {
+        self.positions.is_some().then_some(two_of_four::VERSION)
     }
 }
 
@@ -145,7 +151,8 @@ fn tile(cx: &Cx<Ptx>, asm: &mut Ptx, gemm: &Gemm, shared_bytes: i64) {
         let at = block.first_of_thread(asm, (m0, n0), (warp_m, warp_n));
         Folded::new(asm, gemm, groups, &point, at)
     });
-    let sums = block.pipeline(asm, &streams, &readers, folded.as_ref());
+    let positions = block.positions(asm, m0, rows).map(|stream| (stream, warp_m));
+    let sums = block.pipeline(asm, &streams, &readers, folded.as_ref(), positions.as_ref());
     let finish = |asm: &mut Ptx| block.epilogue(asm, &point, &sums, (m0, n0), (warp_m, warp_n));
     match slice {
         None => finish(asm),
@@ -212,8 +219,16 @@ impl Block<'_> {
         Some(asm.cast(Cast::TruncI, left, Elem::I32))
     }
 
-    /// Accumulates over all of k; the streams and readers are those of A and then of each B.
-    fn pipeline(&self, asm: &mut Ptx, streams: &[Stream], readers: &[Reader], folded: Option<&Folded>) -> Sums {
+    /// Accumulates over all of k; the streams and readers are those of A and then of each B. If A is sparse, `positions`
+    /// are the copies of its positions, and the index of the warp along the rows.
+    fn pipeline(
+        &self,
+        asm: &mut Ptx,
+        streams: &[Stream],
+        readers: &[Reader],
+        folded: Option<&Folded>,
+        positions: Option<&(PositionStream, Val)>,
+    ) -> Sums {
         let (cx, gemm, shape) = (self.cx, self.gemm, self.gemm.shape);
         let pieces = self.tiles(asm, gemm.k_extent(), gemm.k_tile());
         // Number of elements of the last k tile.
@@ -240,6 +255,10 @@ impl Block<'_> {
             for (i, stream) in streams.iter().enumerate() {
                 tile = if i == 0 { tile } else { asm.bin(Bin::AddI, tile, behind[i - 1]) };
                 stream.copy(asm, tile, k_left);
+            }
+            if let Some((positions, _)) = positions {
+                let tile = asm.bin(Bin::AddI, tile, behind[behind.len() - 1]);
+                positions.copy(asm, tile);
             }
         };
         let variable = |asm: &mut Ptx, value: Val| {
@@ -291,12 +310,16 @@ impl Block<'_> {
         for behind in &behind[..readers.len() - 1] {
             tiles.push(asm.bin(Bin::AddI, tiles[tiles.len() - 1], *behind));
         }
-        match folded {
-            None => {
+        match (folded, readers, positions) {
+            (None, [a, b], Some((_, warp_m))) => {
+                let last = asm.bin(Bin::AddI, tiles[1], behind[1]);
+                sums.add_stored(asm, gemm, [a, b], [tiles[0], tiles[1], last], *warp_m);
+            }
+            (None, ..) => {
                 let sums = parts.as_ref().unwrap_or(&sums);
                 sums.add(asm, gemm.factors, readers, &tiles, 0..gemm.steps());
             }
-            Some(folded) => self.add_groups(asm, folded, (readers, &tiles), piece, &sums),
+            (Some(folded), ..) => self.add_groups(asm, folded, (readers, &tiles), piece, &sums),
         }
         next_stage(asm, read);
         next_stage(asm, write);

@@ -25,6 +25,11 @@ pub fn requests(gemm: &Gemm, launch: &Launch) -> Vec<Traffic> {
     for (operand, times) in [(&gemm.a, tiles_n)].into_iter().chain(gemm.b.iter().map(|b| (b, tiles_m))) {
         traffic[operand.access.buffer].scheduled += times * sectors(launch, &gemm.batch, operand);
     }
+    if let Some(positions) = &gemm.positions {
+        let batches: i64 = gemm.batch.iter().map(|v| launch.extent(*v)).product();
+        let once = positions.sectors(launch.extent(gemm.m), SECTOR_BYTES);
+        traffic[positions.buffer].scheduled += batches * tiles_n * once;
+    }
     gemm.epilogue_requests(launch, &mut traffic, (tiles_m, tiles_n));
     traffic
 }

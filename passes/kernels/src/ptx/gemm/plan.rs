@@ -3,6 +3,7 @@
 use super::groups::Groups;
 use super::mma::{Factors, STEP_BYTES};
 use super::operand::{Inner, Lines, Operand};
+use super::two_of_four::Positions;
 use crate::contract::{Roles, candidates, widened, word_candidates};
 use crate::def::*;
 use crate::words::Words;
@@ -132,6 +133,8 @@ pub struct Gemm {
     pub b: Vec<Operand>,
     /// Groups of k, if the contraction has any.
     pub groups: Option<Groups>,
+    /// Positions of the elements of A that are stored, if A is a 2:4 matrix.
+    pub positions: Option<Positions>,
     /// Tile that a block computes.
     pub shape: &'static Shape,
     /// Plan for launches with few rows, if their number is only known at the launch.
@@ -199,7 +202,7 @@ impl Gemm {
         let code_bits = factors.code_bits(types[1]);
         let b = |access: Access| Operand { code_bits, ..Operand::new(def, access, (n, columns), along_k) };
         let (sums, b) = sums.into_iter().map(|s| (s.reduce, b(s.b))).unzip();
-        Gemm { sums, factors, batch, m, n, k, a, b, groups, shape, few: None, small: None }
+        Gemm { sums, factors, batch, m, n, k, a, b, groups, positions: None, shape, few: None, small: None }
     }
 
     /// Number of columns of a tile in each contraction.
@@ -250,9 +253,10 @@ impl Gemm {
         reaches(&self.own_grid(def), BLOCKS_MIN)
     }
 
-    /// Bytes of one k tile of A and of each B.
+    /// Bytes of one k tile of A and of each B, and of the positions of the elements of A.
     pub fn stage_bytes(&self) -> i64 {
-        self.a.tile_bytes() + self.b.iter().map(Operand::tile_bytes).sum::<i64>()
+        let positions = self.positions.as_ref().map_or(0, |p| p.tile_bytes(self.shape.m));
+        self.a.tile_bytes() + self.b.iter().map(Operand::tile_bytes).sum::<i64>() + positions
     }
 
     /// Bytes of shared memory that suffice for any of the plans.
@@ -311,7 +315,7 @@ fn select(def: &KernelDef, roles: &Roles, in_groups: bool) -> Option<&'static Sh
 }
 
 impl Operand {
-    fn new(
+    pub(super) fn new(
         def: &KernelDef,
         access: Access,
         (var, rows): (usize, i64),

@@ -1,0 +1,317 @@
+//! Σ value[m, j] · x[n, 4 · (j / 2) + position(m, j)]  =>  `mma.sp` on the stored halves of A, their positions, and B
+//!
+//! The sparse matrix is operand A, because only A may be sparse: rows of a tile are rows of the weights, columns are
+//! tokens. A k tile has 64 columns of the matrix: 64 bytes of stored values of each row, 128 bytes of each column of B.
+//! The positions of 16 rows by 64 columns are one word per lane; the two instructions of a k tile take them from lanes
+//! 0 and 1, and then from lanes 2 and 3, of each quad (PTX ISA, "mma.sp").
+
+use super::copy::{log2, shift};
+use super::mma::{Factors, Fragment, Reader, STEP_BYTES, Sums};
+use super::operand::Operand;
+use super::plan::{BLOCKS_MIN, Gemm, Shape, shape};
+use super::{Block, times};
+use crate::asm::{Asm, Bin, Cast, CmpI, Elem, Ptx, Ty, Val};
+use crate::def::*;
+use crate::ptx::{GpuPlan, Version};
+use crate::target::Target;
+use sardonyx_base::usual::{LARGE, USUAL};
+use sardonyx_base::{DType, Dim};
+use sardonyx_dialects::flow::sparse::{HALF_ROWS, TILE_COLUMNS, TILE_ROWS, WORD_COLUMNS};
+use sardonyx_dialects::scalar::{Conversion, ReduceFn, ScalarFn};
+
+/// Version of PTX that has `mma.sp`.
+pub const VERSION: Version = (7, 1);
+
+/// Tiles, the largest first, all of eight warps.
+static TILES: &[Shape] = &[shape(128, 128, 64, (2, 4), 3), shape(64, 64, 64, (2, 4), 4), shape(64, 32, 64, (4, 2), 4)];
+
+/// Bytes of the positions of [`TILE_ROWS`] rows by [`TILE_COLUMNS`] columns.
+const LINE_BYTES: i64 = 128;
+/// Bytes that one copy of positions moves.
+const UNIT_BYTES: i64 = 16;
+
+/// The positions of the stored elements of A, in lines of [`LINE_BYTES`] for each 16 rows.
+#[derive(Clone, Debug)]
+pub struct Positions {
+    /// Index of the buffer of words.
+    pub buffer: usize,
+    /// Number of tiles of columns.
+    tiles: i64,
+}
+
+/// Parts of a product with a 2:4 matrix.
+struct Matched {
+    sum: usize,
+    /// Accesses of the stored values and of the dense operand, as if the latter were indexed by the last variable.
+    value: Access,
+    x: Access,
+    positions: Positions,
+    /// The variables of the rows of the matrix, and of the results of one row; the others are batch variables.
+    m: usize,
+    n: usize,
+    /// The innermost variable, which numbers the two stored elements of a four.
+    k: usize,
+}
+
+/// Plans a product with a 2:4 matrix; `None` for any other kernel.
+pub fn planned(def: &KernelDef, _: Target) -> Option<Box<dyn GpuPlan>> {
+    Some(Box::new(Gemm::two_of_four(def)?))
+}
+
+impl Gemm {
+    /// Returns the plan for a product with a 2:4 matrix; `None` for any other kernel.
+    pub fn two_of_four(def: &KernelDef) -> Option<Gemm> {
+        let matched = Matched::find(def)?;
+        let size = |v: usize, typical: i64| def.extent(v).as_const().unwrap_or(typical);
+        let (m, n) = (size(matched.m, LARGE.other), size(matched.n, LARGE.other));
+        let batch = |typical: i64| matched.batch(def).map(|v| size(v, typical)).fold(1, i64::saturating_mul);
+        let fits = |s: &&Shape| s.n < 2 * n || Some(*s) == TILES.last();
+        let enough = |s: &&Shape| s.blocks(m, n).saturating_mul(batch(USUAL.first)) >= BLOCKS_MIN;
+        let mut fitting = TILES.iter().filter(fits);
+        let shape = fitting.clone().find(enough).or_else(|| fitting.next_back())?;
+        let is_open = def.extent(matched.n).as_const().is_none();
+        let small = TILES.last().filter(|small| is_open && *small != shape);
+        let small = small.map(|small| Box::new(matched.with_shape(def, small)));
+        Some(Gemm { small, ..matched.with_shape(def, shape) })
+    }
+}
+
+impl Matched {
+    fn find(def: &KernelDef) -> Option<Matched> {
+        let mut sums = def.body.iter().enumerate().filter_map(|(at, step)| match step.op {
+            Op::Reduce { f, arg } => Some((at, f, arg, step.dtype)),
+            _ => None,
+        });
+        let (Some((sum, ReduceFn::Add, product, DType::F32)), None) = (sums.next(), sums.next()) else { return None };
+        let Op::Apply { f: ScalarFn::Mul, args } = &def.body[product].op else { return None };
+        let &[value, x] = &args[..] else { return None };
+        let (value, x) = (widened(def, value, DType::BF16)?, widened(def, x, DType::BF16)?);
+        let [column] = &x.computed[..] else { return None };
+        let position = column.expr.statements().first().copied()?;
+        let Op::Apply { f: ScalarFn::BitAnd, args } = &def.body[position].op else { return None };
+        let &[shifted, mask] = &args[..] else { return None };
+        let Op::Apply { f: ScalarFn::Shr, args } = &def.body[shifted].op else { return None };
+        let &[word, bit] = &args[..] else { return None };
+        let (word, bit) = (widened(def, word, DType::U32)?, index(def, bit)?);
+        let [block, lane] = &word.computed[..] else { return None };
+        let m = block.expr.variables().first().copied()?;
+
+        // Variables of extent 1 do not occur, so a matrix of one tile of columns has no variable of tiles.
+        let n_outer = def.outer.len();
+        let inner: Vec<usize> = (n_outer..def.n_vars()).collect();
+        let (tile, words, fours, k) = match inner[..] {
+            [tile, words, fours, k] => (Some(tile), words, fours, k),
+            [words, fours, k] => (None, words, fours, k),
+            _ => return None,
+        };
+        let tiles = tile.map_or(Some(1), |v| def.extent(v).as_const())?;
+        let [each_word, each_four] = [TILE_COLUMNS / WORD_COLUMNS, WORD_COLUMNS / 4];
+        let by = Dim::constant;
+        let var = Dim::variable;
+        let tile_column = tile.map_or(by(0), |v| var(v) * by(TILE_COLUMNS));
+        let first = tile_column + var(words) * by(WORD_COLUMNS) + var(fours) * by(4);
+        let half = var(m).modulo(&by(TILE_ROWS)).floordiv(&by(HALF_ROWS));
+        let strides = |access: &Access, wanted: &[(Option<usize>, i64)]| {
+            let stride = |v: usize| wanted.iter().find(|(var, _)| *var == Some(v)).map_or(0, |(_, stride)| *stride);
+            access.coords.len() == 1
+                && access.coords[0].offset.is(0)
+                && (0..def.n_vars()).all(|v| access.stride(v).is(stride(v)))
+        };
+        let of_values = [
+            (Some(m), tiles * TILE_COLUMNS / 2),
+            (tile, TILE_COLUMNS / 2),
+            (Some(words), WORD_COLUMNS / 2),
+            (Some(fours), 2),
+            (Some(k), 1),
+        ];
+        let words_of_tile = HALF_ROWS * each_word;
+        let is_whole = |v: usize, n: i64| def.extent(v).as_const() == Some(n);
+        let ok = def.deep.is_empty()
+            && m < n_outer
+            && is_whole(words, each_word)
+            && is_whole(fours, each_four)
+            && is_whole(k, 2)
+            && def.extent(m).as_const().is_some_and(|rows| rows % TILE_ROWS == 0)
+            && strides(&value, &of_values)
+            && value.computed.is_empty()
+            && strides(&word, &[(tile, words_of_tile), (Some(words), 1)])
+            && block.expr == var(m).floordiv(&by(TILE_ROWS))
+            && block.stride.is(tiles * words_of_tile)
+            && lane.expr == var(m).modulo(&by(HALF_ROWS))
+            && lane.stride.is(each_word)
+            && index(def, mask)? == &by(3)
+            && *bit == half * by(WORD_COLUMNS) + var(fours) * by(4) + var(k) * by(2)
+            && column.expr == first + Dim::statement(position)
+            && column.stride.is(1)
+            && inner.iter().all(|v| x.stride(*v).is(0))
+            && x.stride(m).is(0)
+            && [&value, &word, &x].iter().all(|access| def.reads[access.buffer].panels.is_none());
+        // The results of one row: along the last variable that moves the dense operand.
+        let n = (0..n_outer).rev().find(|v| *v != m && !x.stride(*v).is(0)).filter(|_| ok)?;
+        let linear = |access: &Access| {
+            let mut line = access.coords[0].clone();
+            inner.iter().for_each(|v| line.strides[*v] = Size::Const((*v == k) as i64));
+            Access { coords: vec![line], computed: vec![], ..access.clone() }
+        };
+        let positions = Positions { buffer: word.buffer, tiles };
+        let found = Matched { sum, value: linear(&value), x: linear(&x), positions, m, n, k };
+        found.is_stored_once(def).then_some(found)
+    }
+
+    /// Whether everything after the sum is computed once per result.
+    fn is_stored_once(&self, def: &KernelDef) -> bool {
+        let (deps, inner) = (def.dependences(), def.inner_vars());
+        let is_outer = |access: &Access| def.access_vars(access, &deps) & inner == 0;
+        def.stores.iter().all(|w| deps[w.value] & inner == 0 && is_outer(&w.access))
+    }
+
+    fn batch(&self, def: &KernelDef) -> impl Iterator<Item = usize> + use<> {
+        let own = [self.m, self.n];
+        (0..def.outer.len()).filter(move |v| !own.contains(v))
+    }
+
+    fn with_shape(&self, def: &KernelDef, shape: &'static Shape) -> Gemm {
+        let columns = self.positions.tiles * TILE_COLUMNS;
+        let stored = shape.k_bytes / DType::BF16.bytes() as i64;
+        let along_k = |part: i64| (self.k, Size::Const(columns / part), 2 * stored / part);
+        Gemm {
+            sums: vec![self.sum],
+            factors: Factors::BF16,
+            batch: self.batch(def).collect(),
+            m: self.m,
+            n: self.n,
+            k: self.k,
+            a: Operand::new(def, self.value.clone(), (self.m, shape.m), along_k(2)),
+            b: vec![Operand::new(def, self.x.clone(), (self.n, shape.n), along_k(1))],
+            groups: None,
+            positions: Some(self.positions.clone()),
+            shape,
+            few: None,
+            small: None,
+        }
+    }
+}
+
+/// The access of an unguarded load of this type that a statement widens.
+fn widened(def: &KernelDef, k: usize, dtype: DType) -> Option<Access> {
+    let Op::Convert(from, Conversion::Value) = def.body[k].op else { return None };
+    match &def.body[from].op {
+        Op::Load { access, guard: None } if def.body[from].dtype == dtype => Some(access.clone()),
+        _ => None,
+    }
+}
+
+fn index(def: &KernelDef, k: usize) -> Option<&Dim> {
+    match &def.body[k].op {
+        Op::Index(dim) => Some(dim),
+        _ => None,
+    }
+}
+
+impl Positions {
+    /// Bytes of the positions of a k tile of `rows` rows.
+    pub fn tile_bytes(&self, rows: i64) -> i64 {
+        rows / TILE_ROWS * LINE_BYTES
+    }
+
+    /// Number of sectors of all positions of `rows` rows.
+    pub fn sectors(&self, rows: i64, sector_bytes: i64) -> i64 {
+        self.tiles * self.tile_bytes(rows) / sector_bytes
+    }
+}
+
+/// A thread's copies of its part of the positions of every k tile.
+pub struct PositionStream {
+    /// Condition that the thread copies.
+    takes_part: Val,
+    /// Bytes to copy; 0 for rows that do not exist, which are filled with zeros.
+    bytes: Val,
+    source: Val,
+    target: Val,
+}
+
+impl Block<'_> {
+    /// Prepares the copies of positions; the block's tile begins at row `m0` and has `rows` rows.
+    pub fn positions(&self, asm: &mut Ptx, m0: Val, rows: Option<Val>) -> Option<PositionStream> {
+        let (positions, shape) = (self.gemm.positions.as_ref()?, self.gemm.shape);
+        let thread = asm.special("%tid.x");
+        let per_line = LINE_BYTES / UNIT_BYTES;
+        let units = asm.int(shape.m / TILE_ROWS * per_line, Ty::I32);
+        let takes_part = asm.cmpi(CmpI::Ult, thread, units);
+        let line = shift(asm, Bin::ShRUI, thread, log2(per_line));
+        let all = asm.int(UNIT_BYTES, Ty::I32);
+        let bytes = match rows {
+            None => all,
+            Some(rows) => {
+                let (row, zero) = (shift(asm, Bin::ShLI, line, log2(TILE_ROWS)), asm.int(0, Ty::I32));
+                let there = asm.cmpi(CmpI::Slt, row, rows);
+                asm.select(there, all, zero)
+            }
+        };
+        let within = asm.int(per_line - 1, Ty::I32);
+        let unit = asm.bin(Bin::AndI, thread, within);
+        let target = shift(asm, Bin::ShLI, thread, log2(UNIT_BYTES));
+        // Lines of the matrix are `tiles` lines of a tile long.
+        let first = shift(asm, Bin::ShRUI, m0, log2(TILE_ROWS));
+        let line = asm.cast(Cast::ExtUI, line, Elem::I64);
+        let line = asm.bin(Bin::AddI, first, line);
+        let length = asm.i64(positions.tiles * LINE_BYTES);
+        let before = asm.bin(Bin::MulI, line, length);
+        let unit = asm.cast(Cast::ExtUI, unit, Elem::I64);
+        let unit = times(asm, unit, UNIT_BYTES);
+        let at = asm.bin(Bin::AddI, before, unit);
+        let start = asm.element(self.cx.reads[positions.buffer], at, Elem::I8);
+        let source = asm.register(Ty::PTR);
+        asm.set(source, start);
+        Some(PositionStream { takes_part, bytes, source, target })
+    }
+}
+
+impl PositionStream {
+    /// Copies the positions of the next k tile to `tile` in shared memory.
+    pub fn copy(&self, asm: &mut Ptx, tile: Val) {
+        let to = asm.bin(Bin::AddI, tile, self.target);
+        let [guard, to, from, bytes] = [self.takes_part, to, self.source, self.bytes].map(|v| asm.operand(v, 0));
+        asm.line(&format!("@{guard} cp.async.cg.shared.global [{to}], [{from}], {UNIT_BYTES}, {bytes};"));
+        let step = asm.i64(LINE_BYTES);
+        let source = asm.element(self.source, step, Elem::I8);
+        asm.set(self.source, source);
+    }
+}
+
+impl Sums {
+    /// Adds the products of a k tile: stored elements of A at their positions, by B. `tiles` are those of A, B and the
+    /// positions; `warp_m` is the index of the warp along the rows.
+    pub fn add_stored(&self, asm: &mut Ptx, gemm: &Gemm, [a, b]: [&Reader; 2], tiles: [Val; 3], warp_m: Val) {
+        let lane = asm.special("%laneid");
+        let lines = gemm.shape.warp_m() / TILE_ROWS;
+        let before = shift(asm, Bin::ShLI, warp_m, log2(lines * LINE_BYTES));
+        let lane = shift(asm, Bin::ShLI, lane, 2);
+        let at = asm.bin(Bin::AddI, tiles[2], before);
+        let at = asm.bin(Bin::AddI, at, lane);
+        let at = asm.name(at, 0);
+        let word = |asm: &mut Ptx, line: i64| {
+            asm.instruction(Ty::I32, "ld.shared.b32", &[format!("[{at}+{}]", line * LINE_BYTES)])
+        };
+        let words: Vec<Val> = (0..lines).map(|line| word(asm, line)).collect();
+        for step in 0..gemm.shape.k_bytes / STEP_BYTES {
+            let stored = a.fragments(asm, tiles[0], step);
+            let [low, high] = [0, 1].map(|half| b.fragments(asm, tiles[1], 2 * step + half));
+            let b: Vec<[Fragment; 2]> = low.into_iter().zip(high).map(|(low, high)| [low, high]).collect();
+            for ((sums, rows), word) in self.of.iter().zip(stored.chunks(2)).zip(&words) {
+                for (sum, [low, high]) in sums.iter().zip(&b) {
+                    let names =
+                        |asm: &mut Ptx, all: &[Val]| all.iter().map(|v| asm.name(*v, 0)).collect::<Vec<_>>().join(", ");
+                    let sum = (0..4).map(|i| asm.name(*sum, i)).collect::<Vec<_>>().join(", ");
+                    let a = names(asm, &[rows[0][0], rows[1][0], rows[0][1], rows[1][1]]);
+                    let b = names(asm, &[low[0], low[1], high[0], high[1]]);
+                    let word = asm.name(*word, 0);
+                    asm.line(&format!(
+                        "mma.sp.sync.aligned.m16n8k32.row.col.f32.bf16.bf16.f32 \
+                         {{{sum}}}, {{{a}}}, {{{b}}}, {{{sum}}}, {word}, {step};"
+                    ));
+                }
+            }
+        }
+    }
+}
