@@ -31,8 +31,9 @@ impl Costs {
         (self.rates.launch_s * PS) as u64
     }
 
-    /// Returns the time of a contraction of bf16 that makes `share` of the operations of kernel `k`, in picoseconds.
-    pub fn in_bf16(&self, k: &Kernel, program: &Program, share: f64) -> u64 {
+    /// Returns the time of a contraction at the rate of bf16 that makes `share` of the operations of kernel `k`, in
+    /// picoseconds.
+    pub fn on_tensor_cores(&self, k: &Kernel, program: &Program, share: f64) -> u64 {
         let [moved, computed] = self.work(k, program, Pace::FULL);
         let slower = self.rates.contract_ops_per_s / self.rates.contract_bf16_ops_per_s;
         (self.rates.launch_s * PS + moved + computed * slower * share) as u64

@@ -53,8 +53,9 @@ const ROWS: f64 = 128.0;
 const WORDS: Rule = Rule::of_class(Equality::FiniteOnly, "words");
 const GROUPS: Rule = Rule::of_class(Equality::FiniteOnly, "groups");
 const TWO_OF_FOUR: Rule = Rule::of_class(Equality::FiniteOnly, "two_of_four");
-/// The rule for products of bytes, which is exact, because integers have no infinity.
+/// The rules for products of bytes, which are exact, because integers have no infinity.
 const QUADS: Rule = Rule::of_class(Equality::Exact, "quads");
+const TWO_OF_FOUR_BYTES: Rule = Rule::of_class(Equality::Exact, "two_of_four_bytes");
 
 pub fn run(module: &mut Module, rewrites: &mut Rewrites) -> Result<()> {
     if rewrites.options().sparsity == Sparsity::Off {
@@ -78,7 +79,7 @@ pub fn run(module: &mut Module, rewrites: &mut Rewrites) -> Result<()> {
             let priced = sites.filter_map(|site| Some((site.prices(program, at, &costs)?, site)));
             let Some((prices, site)) = priced.min_by_key(|(prices, _)| prices.sparse) else { continue };
             let origins = &program.steps[at].origins;
-            if for_tensor_cores && in_f32 {
+            if for_tensor_cores && in_f32 && site.format.dtype() == DType::F32 {
                 let detail = format!("{}, {prices} in bf16", site.zeros());
                 let why = "zeros are multiplied: sparse tensor cores multiply no f32";
                 let remedy = Some("`--precision bf16`");
@@ -264,6 +265,7 @@ impl Site {
             Format::Words(words) if words.depth > 1 => QUADS,
             Format::Words(_) => WORDS,
             Format::Groups(_) => GROUPS,
+            Format::TwoOfFour(matrix) if matrix.dtype == DType::I8 => TWO_OF_FOUR_BYTES,
             Format::TwoOfFour(_) => TWO_OF_FOUR,
         }
     }
@@ -282,18 +284,20 @@ impl Site {
         }
     }
 
-    /// Estimates the times of the dense and the sparse product as they will be in bf16, if tensor cores multiply both.
-    fn prices_in_bf16(&self, program: &Program, at: usize, costs: &Costs) -> Option<Prices> {
+    /// Estimates the times of both products on tensor cores, which multiply f32 operands as bf16; `None` if they cannot
+    /// multiply the sparse one.
+    fn prices_on_tensor_cores(&self, program: &Program, at: usize, costs: &Costs) -> Option<Prices> {
         let mut dense = kernel(&program.steps[at])?.clone();
         let mut trial = program.clone();
         self.apply(&mut trial, at);
-        let sparse = narrowed_sparse(&trial, at)?;
+        let sparse = narrowed_sparse(&trial, at).or_else(|| kernel(&trial.steps[at]).cloned())?;
         let is_fast = lower(&sparse).is_ok_and(|l| l.for_gpu(costs.target).is_on_tensor_cores());
         for factor in [self.matrix, self.x.container] {
-            dense.reads[factor].dtype = DType::BF16;
+            let dtype = &mut dense.reads[factor].dtype;
+            *dtype = if *dtype == DType::F32 { DType::BF16 } else { *dtype };
         }
-        let dense_ps = costs.in_bf16(&dense, program, 1.0);
-        let [moved, all] = [&sparse, &dense].map(|k| costs.in_bf16(k, &trial, 0.0));
+        let dense_ps = costs.on_tensor_cores(&dense, program, 1.0);
+        let [moved, all] = [&sparse, &dense].map(|k| costs.on_tensor_cores(k, &trial, 0.0));
         let computed = (dense_ps - all) as f64 * self.part();
         is_fast.then_some(Prices { dense: dense_ps, sparse: moved + computed as u64 })
     }
@@ -301,7 +305,7 @@ impl Site {
     /// Estimates the times of the dense and the sparse product; `None` if there is no fast code for the sparse one.
     fn prices(&self, program: &Program, at: usize, costs: &Costs) -> Option<Prices> {
         if self.format.is_for_tensor_cores() {
-            return self.prices_in_bf16(program, at, costs);
+            return self.prices_on_tensor_cores(program, at, costs);
         }
         let dense = Pricer::new(program, costs).cost(at, &|_| None);
         let mut trial = program.clone();

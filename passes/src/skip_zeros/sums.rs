@@ -6,9 +6,7 @@
 use crate::draft::Draft;
 use sardonyx_base::{DType, Dim};
 use sardonyx_dialects::flow::program::Id;
-use sardonyx_dialects::flow::sparse::{
-    Format, Groups, HALF_ROWS, TILE_COLUMNS, TILE_ROWS, TwoOfFour, WORD_COLUMNS, Words,
-};
+use sardonyx_dialects::flow::sparse::{Format, Groups, HALF_ROWS, TILE_COLUMNS, TILE_ROWS, TwoOfFour, Words};
 use sardonyx_dialects::flow::{Body, Kernel, Memlet, Program};
 use sardonyx_dialects::scalar::{Conversion, ScalarFn};
 
@@ -114,29 +112,36 @@ impl Writer<'_> {
         Sum { arg, inner: inner.to_vec() }
     }
 
-    /// Appends Σt,w,f,i value[row, 32t + 8w + 2f + i] · x[64t + 16w + 4f + position] over tiles t of columns, words w of
-    /// a tile, fours f of a word, and the two stored values i of a four; the position is two bits of the word.
+    /// Appends Σt,w,f,i value[row, 4 · four + i] · x[4 · four + position] over tiles t of columns, words w of a tile, fours
+    /// f of a word, and the two stored values i of a four; the position is two bits of the word.
     fn of_two_of_four(&mut self, matrix: &TwoOfFour) -> Sum {
         let &[values, positions] = self.parts else { unreachable!("2:4 has two parts") };
-        let by = Dim::constant;
-        let inner = [matrix.grid.columns / TILE_COLUMNS, TILE_COLUMNS / WORD_COLUMNS, WORD_COLUMNS / 4, 2];
+        let (by, width) = (Dim::constant, matrix.word_columns());
+        let inner = [matrix.grid.columns / TILE_COLUMNS, TILE_COLUMNS / width, width / 4, 2];
         let [tile, word, four, i] = [0, 1, 2, 3].map(|v| Kernel::var(self.summed + v));
-        let first = tile.clone() * by(TILE_COLUMNS) + word.clone() * by(WORD_COLUMNS) + four.clone() * by(4);
-        let stored = tile.clone() * by(TILE_COLUMNS / 2)
-            + word.clone() * by(WORD_COLUMNS / 2)
-            + four.clone() * by(2)
-            + i.clone();
-        let value = self.body.load(self.program, values, vec![self.row.clone(), stored], None);
-        let lane = vec![self.row.floordiv(&by(TILE_ROWS)), tile, self.row.modulo(&by(HALF_ROWS)), word];
-        let word = self.number(positions, lane, None);
+        let column = |part: i64| {
+            let [tile, word, four] =
+                [(&tile, TILE_COLUMNS), (&word, width), (&four, 4)].map(|(v, columns)| v.clone() * by(columns / part));
+            tile + word + four
+        };
+        let value = self.body.load(self.program, values, vec![self.row.clone(), column(2) + i.clone()], None);
+        let value = widened(self.body, value, matrix.dtype);
         let half = self.row.modulo(&by(TILE_ROWS)).floordiv(&by(HALF_ROWS));
-        let bit = half * by(WORD_COLUMNS) + four * by(4) + i * by(2);
+        let bit = four.clone() * by(4) + i * by(2);
+        let (lane, bit) = match matrix.dtype {
+            DType::I8 => (vec![word.clone(), half], bit),
+            _ => (vec![word.clone()], half * by(width) + bit),
+        };
+        let first = vec![self.row.floordiv(&by(TILE_ROWS)), tile.clone(), self.row.modulo(&by(HALF_ROWS))];
+        let index = [first, lane].concat();
+        let word = self.number(positions, index, None);
         let bit = self.body.push(Body::Index(bit), DType::I64);
         let shifted = self.body.apply(ScalarFn::Shr, &[word, bit], DType::I64);
         let mask = self.body.number(3);
         let position = self.body.apply(ScalarFn::BitAnd, &[shifted, mask], DType::I64);
-        let x = self.factor.load(self.body, first + Kernel::value(position), None);
-        let arg = self.body.apply(ScalarFn::Mul, &[value, x], DType::F32);
+        let x = self.factor.load(self.body, column(1) + Kernel::value(position), None);
+        let dtype = self.body.body[x].dtype;
+        let arg = self.body.apply(ScalarFn::Mul, &[value, x], dtype);
         Sum { arg, inner: inner.map(by).to_vec() }
     }
 }

@@ -7,7 +7,7 @@ mod two_of_four;
 mod words;
 
 pub use groups::{Groups, M_MAX, N_MAX, PATTERNS_MAX, patterns, places_of_rows};
-pub use two_of_four::{HALF_ROWS, TILE_COLUMNS, TILE_ROWS, TwoOfFour, WORD_COLUMNS};
+pub use two_of_four::{HALF_ROWS, TILE_COLUMNS, TILE_ROWS, TwoOfFour};
 pub use words::Words;
 
 use super::kernel::Container;
@@ -34,7 +34,7 @@ pub enum Format {
     Words(Words),
     /// Columns of f32 with at most n nonzeros in each block of m rows, sorted by their nonzero rows.
     Groups(Groups),
-    /// Two of each four adjacent columns, in f32 or bf16, for the sparse tensor cores of GPUs.
+    /// Two of each four adjacent columns, in f32, bf16 or i8, for the sparse tensor cores of GPUs.
     TwoOfFour(TwoOfFour),
 }
 
@@ -92,7 +92,12 @@ static FORMATS: &[FormatRow] = &[
     },
     FormatRow {
         dtype: DType::F32,
-        found: |grid, values| TwoOfFour::found(grid, values).map(Format::TwoOfFour),
+        found: |grid, values| TwoOfFour::found(grid, DType::F32, values).map(Format::TwoOfFour),
+        from_text: |grid, text| TwoOfFour::from_text(grid, text).map(Format::TwoOfFour),
+    },
+    FormatRow {
+        dtype: DType::I8,
+        found: |grid, values| TwoOfFour::found(grid, DType::I8, values).map(Format::TwoOfFour),
         from_text: |grid, text| TwoOfFour::from_text(grid, text).map(Format::TwoOfFour),
     },
 ];
@@ -175,7 +180,8 @@ impl Format {
     pub fn dtype(&self) -> DType {
         match self {
             Format::Words(words) => words.dtype(),
-            Format::Groups(_) | Format::TwoOfFour(_) => DType::F32,
+            Format::Groups(_) => DType::F32,
+            Format::TwoOfFour(matrix) => matrix.parameter_dtype(),
         }
     }
 
@@ -346,7 +352,7 @@ mod tests {
             "3x4 strides 4,1 groups 2:4:1 of 7",
             "16x32 strides 32,1 two_of_four bf16",
             "24x64 strides 64,1 two_of_four f32",
-            "16x64 strides 64,1 two_of_four i8",
+            "16x64 strides 64,1 two_of_four u8",
         ] {
             assert_eq!(Format::from_text(wrong), None, "{wrong}");
         }

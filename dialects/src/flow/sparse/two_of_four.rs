@@ -1,10 +1,12 @@
 //! w[r, c], at most two nonzeros in each four adjacent columns  =>  the two and their positions (2:4)
 //!
-//! This is what sparse tensor cores multiply (PTX ISA, "mma.sp"). A position takes two bits. Positions are stored as an
-//! instruction reads them: for each 16 rows by 64 columns, lane `4 · (row mod 8) + column / 16` has a word with eight
-//! positions of that row in the low half, and of the row eight further down in the high half.
+//! This is what sparse tensor cores multiply. A position takes two bits. Positions are stored as the lanes of a warp
+//! supply them to an instruction (PTX ISA, "mma.sp"): each 16 rows by 64 columns are a tile, of which each lane has one
+//! word. For floats, lane `4 · (row mod 8) + column / 16` has the positions of 16 columns of this row in the low half,
+//! and of the row eight further down in the high half. For bytes, lane `4 · (row mod 8) + row / 8 + 2 · (column / 32)`
+//! has the positions of 32 columns of one row.
 
-use super::{Grid, Part, elements};
+use super::{Grid, Part, elements, stored};
 use crate::flow::kernel::Container;
 use sardonyx_base::{DType, Dim, Error, Result, Tensor};
 use std::fmt;
@@ -14,21 +16,21 @@ use std::fmt;
 pub struct TwoOfFour {
     /// How the elements of the parameter form the matrix.
     pub grid: Grid,
-    /// Type of the stored values: f32, or bf16, to which those of the parameter are then rounded.
+    /// Type of the stored values: that of the parameter, or bf16, to which those of an f32 parameter are rounded.
     pub dtype: DType,
 }
 
-/// Rows and columns of a tile, whose positions fill one word of each lane; both divide the matrix.
+/// Number of rows of a tile; the matrix has a whole number of tiles.
 pub const TILE_ROWS: i64 = 16;
-/// See [`TILE_ROWS`].
+/// Number of columns of a tile.
 pub const TILE_COLUMNS: i64 = 64;
-/// Rows whose positions are in the same half of words.
+/// Number of rows of a tile that have lanes of their own, or halves of words.
 pub const HALF_ROWS: i64 = 8;
-/// Columns whose positions are in one half of a word.
-pub const WORD_COLUMNS: i64 = 16;
+/// Number of lanes that have the positions of a row, or of two rows.
+const QUAD: i64 = 4;
 
 /// Types of the stored values, with their names in the text of a format.
-static TYPES: &[(DType, &str)] = &[(DType::F32, "f32"), (DType::BF16, "bf16")];
+static TYPES: &[(DType, &str)] = &[(DType::F32, "f32"), (DType::BF16, "bf16"), (DType::I8, "i8")];
 
 /// Writes text such as `64x128 strides 128,1 two_of_four bf16`.
 impl fmt::Display for TwoOfFour {
@@ -46,12 +48,22 @@ impl TwoOfFour {
         is_whole(&grid).then_some(TwoOfFour { grid, dtype })
     }
 
-    /// The format of a matrix with these elements, in f32; none if some four columns have more than two nonzeros, or the matrix
-    /// is not a whole number of tiles.
-    pub fn found(grid: Grid, values: &[f32]) -> Option<TwoOfFour> {
-        let matrix = TwoOfFour { grid, dtype: DType::F32 };
+    /// The format of a matrix with these elements, from a parameter of type `dtype`; none if some four columns have more
+    /// than two nonzeros, or the matrix is not a whole number of tiles.
+    pub fn found(grid: Grid, dtype: DType, values: &[f32]) -> Option<TwoOfFour> {
+        let matrix = TwoOfFour { grid, dtype };
         let fits = is_whole(&grid) && grid.holds(values);
         (fits && matrix.fours().all(|at| matrix.kept(values, at).is_some())).then_some(matrix)
+    }
+
+    /// Returns the type of the parameter.
+    pub fn parameter_dtype(&self) -> DType {
+        if self.dtype == DType::I8 { DType::I8 } else { DType::F32 }
+    }
+
+    /// Returns the number of columns whose positions a word has of one row.
+    pub fn word_columns(&self) -> i64 {
+        if self.dtype == DType::I8 { 32 } else { 16 }
     }
 
     /// Row and first column of each four columns, row by row.
@@ -79,16 +91,28 @@ impl TwoOfFour {
         let Grid { rows, columns, .. } = self.grid;
         let (dtype, dims) = match part {
             Part::Values => (self.dtype, vec![rows, columns / 2]),
-            Part::Positions => (DType::U32, self.words().to_vec()),
+            Part::Positions => (DType::U32, self.words()),
             Part::Columns | Part::Starts | Part::Patterns => return None,
         };
         Some(Container::plain(dtype, dims.into_iter().map(Dim::constant).collect()))
     }
 
-    /// Dimensions of the words of positions: tiles down, tiles across, and the lane's two coordinates.
-    fn words(&self) -> [i64; 4] {
+    /// Dimensions of the words of positions: tiles down and across, the rows that have lanes of their own, and the lanes
+    /// of a quad, which for bytes are two for the columns by two for the rows.
+    fn words(&self) -> Vec<i64> {
         let Grid { rows, columns, .. } = self.grid;
-        [rows / TILE_ROWS, columns / TILE_COLUMNS, HALF_ROWS, TILE_COLUMNS / WORD_COLUMNS]
+        let lanes = if self.dtype == DType::I8 { &[2, 2][..] } else { &[QUAD] };
+        [&[rows / TILE_ROWS, columns / TILE_COLUMNS, HALF_ROWS], lanes].concat()
+    }
+
+    /// The lane of a quad and the first bit of its word that have the positions of four columns.
+    fn lane_and_bit(&self, (row, column): (i64, i64)) -> [i64; 2] {
+        let (half, of_word) = (row % TILE_ROWS / HALF_ROWS, self.word_columns());
+        let word = column % TILE_COLUMNS / of_word;
+        match self.dtype {
+            DType::I8 => [half + 2 * word, column % of_word],
+            _ => [word, half * of_word + column % of_word],
+        }
     }
 
     /// A copy of a parameter that keeps two of each four columns, chosen by the row and the column; all other elements
@@ -110,19 +134,19 @@ impl TwoOfFour {
         if part == Part::Values {
             let value = |((row, column), i): ((i64, i64), i64)| values[self.grid.place(row, column + i)];
             let values: Vec<f32> = all.iter().flat_map(|(at, kept)| kept.map(|i| value((*at, i)))).collect();
-            if self.dtype == DType::F32 {
-                return Ok(Tensor::from_vec(dims, values));
+            if self.dtype != DType::BF16 {
+                return Ok(stored(self.dtype, dims, values));
             }
             let rounded = values.into_iter().flat_map(|v| half::bf16::from_f32(v).to_le_bytes());
             return Tensor::new(DType::BF16, dims, rounded.collect::<Vec<u8>>().into());
         }
-        let [_, across, down, halves] = self.words();
+        let across = self.grid.columns / TILE_COLUMNS;
         let mut words = vec![0u32; dims.iter().product()];
         for ((row, column), [first, second]) in all {
             let tile = row / TILE_ROWS * across + column / TILE_COLUMNS;
-            let lane = row % HALF_ROWS * halves + column % TILE_COLUMNS / WORD_COLUMNS;
-            let bit = row % TILE_ROWS / HALF_ROWS * 16 + column % WORD_COLUMNS;
-            words[(tile * down * halves + lane) as usize] |= ((first | second << 2) as u32) << bit;
+            let [lane, bit] = self.lane_and_bit((row, column));
+            let word = (tile * HALF_ROWS + row % HALF_ROWS) * QUAD + lane;
+            words[word as usize] |= ((first | second << 2) as u32) << bit;
         }
         Ok(Tensor::from_vec(dims, words))
     }
@@ -138,19 +162,25 @@ mod tests {
 
     const GRID: Grid = Grid { rows: 32, columns: 128, row_stride: 128, column_stride: 1 };
 
-    /// The matrix that values and positions stand for.
+    /// The matrix that values and positions stand for, by the rules at the top of this file.
     fn unpacked(matrix: &TwoOfFour, parameter: &Tensor) -> Vec<f32> {
         let [values, positions] = [Part::Values, Part::Positions].map(|part| matrix.part(part, parameter).unwrap());
-        let bits = |at: usize| u16::from_le_bytes([values.bytes()[2 * at], values.bytes()[2 * at + 1]]);
+        let value = |at: usize| match matrix.dtype {
+            DType::I8 => f32::from(values.to_vec::<i8>().unwrap()[at]),
+            _ => half::bf16::from_le_bytes([values.bytes()[2 * at], values.bytes()[2 * at + 1]]).to_f32(),
+        };
         let positions = positions.to_vec::<u32>().unwrap();
         let mut out = vec![0.0; (GRID.rows * GRID.columns) as usize];
-        for row in 0..GRID.rows {
-            for stored in 0..GRID.columns / 2 {
-                let (tile, within) = (stored / 32, stored % 32);
-                let word = ((row / 16 * 2 + tile) * 8 + row % 8) * 4 + within / 8;
-                let position = positions[word as usize] >> (row % 16 / 8 * 16 + within % 8 * 2) & 3;
-                let column = stored / 2 * 4 + i64::from(position);
-                out[GRID.place(row, column)] = half::bf16::from_bits(bits((row * 64 + stored) as usize)).to_f32();
+        for (row, four) in (0..GRID.rows).flat_map(|row| (0..GRID.columns / 4).map(move |four| (row, four))) {
+            let (column, half) = (4 * four % 64, row % 16 / 8);
+            let (lane, bit) = match matrix.dtype {
+                DType::I8 => (half + 2 * (column / 32), column % 32),
+                _ => (column / 16, 16 * half + column % 16),
+            };
+            let word = positions[(((row / 16 * 2 + four / 16) * 8 + row % 8) * 4 + lane) as usize] >> bit;
+            for (i, position) in [word & 3, word >> 2 & 3].into_iter().enumerate() {
+                let at = (row * GRID.columns / 2 + 2 * four) as usize + i;
+                out[GRID.place(row, 4 * four + i64::from(position))] = value(at);
             }
         }
         out
@@ -159,27 +189,29 @@ mod tests {
     #[test]
     fn values_and_positions_are_the_matrix() {
         let all: Vec<f32> = (0..32 * 128).map(|i| (i % 101) as f32 - 50.0).collect();
-        let parameter =
-            TwoOfFour { grid: GRID, dtype: DType::BF16 }.thinned(&Tensor::from_vec(vec![32, 128], all)).unwrap();
-        let mut values = parameter.to_vec::<f32>().unwrap();
-        // Fours with one nonzero, which may be the last, and with none.
-        values[..12].copy_from_slice(&[0.0, 0.0, 0.0, 5.0, 0.0, 6.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]);
-        let parameter = Tensor::from_vec(vec![32, 128], values.clone());
-        let matrix = TwoOfFour { dtype: DType::BF16, ..TwoOfFour::found(GRID, &values).unwrap() };
-        assert_eq!(unpacked(&matrix, &parameter), values);
+        for dtype in [DType::BF16, DType::I8] {
+            let matrix = TwoOfFour { grid: GRID, dtype };
+            let parameter = stored(matrix.parameter_dtype(), vec![32, 128], all.clone());
+            let mut values = elements(&matrix.thinned(&parameter).unwrap()).unwrap();
+            // Fours with one nonzero, which may be the last, and with none.
+            values[..12].copy_from_slice(&[0.0, 0.0, 0.0, 5.0, 0.0, 6.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]);
+            let parameter = stored(matrix.parameter_dtype(), vec![32, 128], values.clone());
+            assert_eq!(TwoOfFour::found(GRID, dtype, &values), Some(matrix));
+            assert_eq!(unpacked(&matrix, &parameter), values, "{matrix}");
+        }
     }
 
     #[test]
     fn more_than_two_of_four_or_a_part_of_a_tile_is_no_such_matrix() {
+        let found = |grid, values: &[f32]| TwoOfFour::found(grid, DType::F32, values);
         let mut values = vec![0.0; 32 * 128];
-        assert!(TwoOfFour::found(GRID, &values).is_some());
+        let matrix = found(GRID, &values).unwrap();
         values[4..7].fill(1.0);
-        assert_eq!(TwoOfFour::found(GRID, &values), None);
-        let parameter = Tensor::from_vec(vec![32, 128], values);
-        assert!(TwoOfFour { grid: GRID, dtype: DType::BF16 }.part(Part::Values, &parameter).is_err());
+        assert_eq!(found(GRID, &values), None);
+        assert!(matrix.part(Part::Values, &Tensor::from_vec(vec![32, 128], values)).is_err());
         for (rows, columns) in [(24, 64), (16, 96), (0, 64)] {
             let grid = Grid { rows, columns, row_stride: columns, column_stride: 1 };
-            assert_eq!(TwoOfFour::found(grid, &vec![0.0; (rows * columns) as usize]), None);
+            assert_eq!(found(grid, &vec![0.0; (rows * columns) as usize]), None);
         }
     }
 }

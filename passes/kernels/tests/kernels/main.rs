@@ -20,6 +20,7 @@ mod sparse;
 mod sparse_groups;
 mod staged;
 mod tiles;
+mod two_of_four;
 mod two_sums;
 
 /// Checks the cases of this run as machine code and as PTX.

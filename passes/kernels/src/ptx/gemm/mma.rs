@@ -64,15 +64,30 @@ impl Factors {
         (self == Factors::Codes || right == DType::I4).then_some(right.bits() as i64)
     }
 
-    /// Shape and types of the instruction.
+    /// The instruction, with its shape and types.
     fn instruction(self) -> String {
+        let shape = match self {
+            Factors::F32 | Factors::Codes => "m16n8k8",
+            Factors::F16 | Factors::BF16 => "m16n8k16",
+            Factors::Bytes(_) => "m16n8k32",
+        };
+        format!("mma.sync.aligned.{shape}.{}", self.types())
+    }
+
+    /// The instruction that multiplies a 2:4 operand A, with twice as many columns; there is none for f32.
+    pub(super) fn sparse_instruction(self) -> String {
+        let shape = if matches!(self, Factors::Bytes(_)) { "m16n8k64" } else { "m16n8k32" };
+        format!("mma.sp.sync.aligned.{shape}.{}", self.types())
+    }
+
+    fn types(self) -> String {
         match self {
-            Factors::F32 | Factors::Codes => "m16n8k8.row.col.f32.tf32.tf32.f32".into(),
-            Factors::F16 => "m16n8k16.row.col.f32.f16.f16.f32".into(),
-            Factors::BF16 => "m16n8k16.row.col.f32.bf16.bf16.f32".into(),
+            Factors::F32 | Factors::Codes => "row.col.f32.tf32.tf32.f32".into(),
+            Factors::F16 => "row.col.f32.f16.f16.f32".into(),
+            Factors::BF16 => "row.col.f32.bf16.bf16.f32".into(),
             Factors::Bytes(types) => {
                 let [left, right] = types.map(|t| if t == DType::U8 { "u8" } else { "s8" });
-                format!("m16n8k32.row.col.s32.{left}.{right}.s32")
+                format!("row.col.s32.{left}.{right}.s32")
             }
         }
     }
@@ -402,7 +417,7 @@ impl Sums {
                 let a = [rows[0][0], rows[1][0], rows[0][1], rows[1][1]].map(|v| asm.name(v, 0)).join(", ");
                 let b = columns.map(|v| asm.name(v, 0)).join(", ");
                 let sums = sums.join(", ");
-                asm.line(&format!("mma.sync.aligned.{kind} {{{sums}}}, {{{a}}}, {{{b}}}, {{{sums}}};"));
+                asm.line(&format!("{kind} {{{sums}}}, {{{a}}}, {{{b}}}, {{{sums}}};"));
             }
         }
     }

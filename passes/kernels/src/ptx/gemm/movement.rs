@@ -27,7 +27,7 @@ pub fn requests(gemm: &Gemm, launch: &Launch) -> Vec<Traffic> {
     }
     if let Some(positions) = &gemm.positions {
         let batches: i64 = gemm.batch.iter().map(|v| launch.extent(*v)).product();
-        let once = positions.sectors(launch.extent(gemm.m), SECTOR_BYTES);
+        let once = positions.bytes(launch.extent(gemm.m)) / SECTOR_BYTES;
         traffic[positions.buffer].scheduled += batches * tiles_n * once;
     }
     gemm.epilogue_requests(launch, &mut traffic, (tiles_m, tiles_n));

@@ -1,9 +1,10 @@
 //! Σ value[m, j] · x[n, 4 · (j / 2) + position(m, j)]  =>  `mma.sp` on the stored halves of A, their positions, and B
 //!
 //! The sparse matrix is operand A, because only A may be sparse: rows of a tile are rows of the weights, columns are
-//! tokens. A k tile has 64 columns of the matrix: 64 bytes of stored values of each row, 128 bytes of each column of B.
-//! The positions of 16 rows by 64 columns are one word per lane; the two instructions of a k tile take them from lanes
-//! 0 and 1, and then from lanes 2 and 3, of each quad (PTX ISA, "mma.sp").
+//! tokens. A k tile has 64 bytes of stored elements of each row, 128 bytes of each column of B, and a word of positions
+//! per lane for each 16 rows by 64 columns of the matrix. For bf16, both instructions of a k tile take their positions
+//! from this word, the first in lanes 0 and 1 of each quad, the second in lanes 2 and 3; for bytes, each instruction
+//! multiplies 64 columns, and all lanes supply positions (PTX ISA, "mma.sp").
 
 use super::copy::{log2, shift};
 use super::mma::{Factors, Fragment, Reader, STEP_BYTES, Sums};
@@ -16,17 +17,24 @@ use crate::ptx::{GpuPlan, Version};
 use crate::target::Target;
 use sardonyx_base::usual::{LARGE, USUAL};
 use sardonyx_base::{DType, Dim};
-use sardonyx_dialects::flow::sparse::{HALF_ROWS, TILE_COLUMNS, TILE_ROWS, WORD_COLUMNS};
+use sardonyx_dialects::flow::sparse::{Grid, HALF_ROWS, TILE_COLUMNS, TILE_ROWS, TwoOfFour};
 use sardonyx_dialects::scalar::{Conversion, ReduceFn, ScalarFn};
 
 /// Version of PTX that has `mma.sp`.
 pub const VERSION: Version = (7, 1);
 
 /// Tiles, the largest first, all of eight warps.
-static TILES: &[Shape] = &[shape(128, 128, 64, (2, 4), 3), shape(64, 64, 64, (2, 4), 4), shape(64, 32, 64, (4, 2), 4)];
+static TILES: &[Shape] = &[
+    shape(128, 128, TILE_BYTES, (2, 4), 3),
+    shape(64, 64, TILE_BYTES, (2, 4), 4),
+    shape(64, 32, TILE_BYTES, (4, 2), 4),
+];
 
-/// Bytes of the positions of [`TILE_ROWS`] rows by [`TILE_COLUMNS`] columns.
-const LINE_BYTES: i64 = 128;
+/// Bytes along K of stored elements in a k tile.
+const TILE_BYTES: i64 = 64;
+/// Number of words of positions of [`TILE_ROWS`] rows by [`TILE_COLUMNS`] columns, and their bytes.
+const LANES: i64 = 32;
+const LINE_BYTES: i64 = 4 * LANES;
 /// Bytes that one copy of positions moves.
 const UNIT_BYTES: i64 = 16;
 
@@ -35,13 +43,15 @@ const UNIT_BYTES: i64 = 16;
 pub struct Positions {
     /// Index of the buffer of words.
     pub buffer: usize,
-    /// Number of tiles of columns.
+    /// Number of tiles of columns, in the matrix and in a k tile.
     tiles: i64,
+    of_k_tile: i64,
 }
 
 /// Parts of a product with a 2:4 matrix.
 struct Matched {
     sum: usize,
+    factors: Factors,
     /// Accesses of the stored values and of the dense operand, as if the latter were indexed by the last variable.
     value: Access,
     x: Access,
@@ -82,18 +92,21 @@ impl Matched {
             Op::Reduce { f, arg } => Some((at, f, arg, step.dtype)),
             _ => None,
         });
-        let (Some((sum, ReduceFn::Add, product, DType::F32)), None) = (sums.next(), sums.next()) else { return None };
+        let (Some((sum, ReduceFn::Add, product, _)), None) = (sums.next(), sums.next()) else { return None };
         let Op::Apply { f: ScalarFn::Mul, args } = &def.body[product].op else { return None };
         let &[value, x] = &args[..] else { return None };
-        let (value, x) = (widened(def, value, DType::BF16)?, widened(def, x, DType::BF16)?);
+        let (value, x) = (widened(def, value)?, widened(def, x)?);
+        let types = [&value, &x].map(|access| def.reads[access.buffer].dtype);
+        let factors = Factors::new(types[0], types[1]).filter(|factors| !factors.is_split())?;
         let [column] = &x.computed[..] else { return None };
         let position = column.expr.statements().first().copied()?;
         let Op::Apply { f: ScalarFn::BitAnd, args } = &def.body[position].op else { return None };
         let &[shifted, mask] = &args[..] else { return None };
         let Op::Apply { f: ScalarFn::Shr, args } = &def.body[shifted].op else { return None };
         let &[word, bit] = &args[..] else { return None };
-        let (word, bit) = (widened(def, word, DType::U32)?, index(def, bit)?);
-        let [block, lane] = &word.computed[..] else { return None };
+        let (word, bit) = (widened(def, word)?, index(def, bit)?);
+        // For bytes, the lane has a computed part of its own.
+        let [block, lane, of_bytes @ ..] = &word.computed[..] else { return None };
         let m = block.expr.variables().first().copied()?;
 
         // Variables of extent 1 do not occur, so a matrix of one tile of columns has no variable of tiles.
@@ -105,12 +118,15 @@ impl Matched {
             _ => return None,
         };
         let tiles = tile.map_or(Some(1), |v| def.extent(v).as_const())?;
-        let [each_word, each_four] = [TILE_COLUMNS / WORD_COLUMNS, WORD_COLUMNS / 4];
-        let by = Dim::constant;
-        let var = Dim::variable;
+        let of_k_tile = TILE_BYTES / (TILE_COLUMNS / 2 * types[0].bytes() as i64);
+        let grid = Grid { rows: 0, columns: 0, row_stride: 1, column_stride: 1 };
+        let width = TwoOfFour { grid, dtype: types[0] }.word_columns();
+        let [each_word, each_four] = [TILE_COLUMNS / width, width / 4];
+        let (by, var) = (Dim::constant, Dim::variable);
         let tile_column = tile.map_or(by(0), |v| var(v) * by(TILE_COLUMNS));
-        let first = tile_column + var(words) * by(WORD_COLUMNS) + var(fours) * by(4);
+        let first = tile_column + var(words) * by(width) + var(fours) * by(4);
         let half = var(m).modulo(&by(TILE_ROWS)).floordiv(&by(HALF_ROWS));
+        let within = var(fours) * by(4) + var(k) * by(2);
         let strides = |access: &Access, wanted: &[(Option<usize>, i64)]| {
             let stride = |v: usize| wanted.iter().find(|(var, _)| *var == Some(v)).map_or(0, |(_, stride)| *stride);
             access.coords.len() == 1
@@ -120,27 +136,41 @@ impl Matched {
         let of_values = [
             (Some(m), tiles * TILE_COLUMNS / 2),
             (tile, TILE_COLUMNS / 2),
-            (Some(words), WORD_COLUMNS / 2),
+            (Some(words), width / 2),
             (Some(fours), 2),
             (Some(k), 1),
         ];
-        let words_of_tile = HALF_ROWS * each_word;
+        // Lanes of a row, and where its positions are among them.
+        let lanes = LANES / HALF_ROWS;
+        let (word_stride, half_lane, first_bit) = match types[0] {
+            DType::I8 => (lanes / each_word, Some(half), by(0)),
+            _ => (1, None, half * by(width)),
+        };
+        let is_half = match (half_lane, of_bytes) {
+            (None, []) => true,
+            (Some(half), [part]) => part.expr == half && part.stride.is(1),
+            _ => false,
+        };
         let is_whole = |v: usize, n: i64| def.extent(v).as_const() == Some(n);
         let ok = def.deep.is_empty()
             && m < n_outer
             && is_whole(words, each_word)
             && is_whole(fours, each_four)
             && is_whole(k, 2)
+            && tiles % of_k_tile == 0
             && def.extent(m).as_const().is_some_and(|rows| rows % TILE_ROWS == 0)
+            && def.body[sum].dtype == if factors == Factors::BF16 { DType::F32 } else { DType::I32 }
             && strides(&value, &of_values)
             && value.computed.is_empty()
-            && strides(&word, &[(tile, words_of_tile), (Some(words), 1)])
+            && strides(&word, &[(tile, LANES), (Some(words), word_stride)])
+            && def.reads[word.buffer].dtype == DType::U32
             && block.expr == var(m).floordiv(&by(TILE_ROWS))
-            && block.stride.is(tiles * words_of_tile)
+            && block.stride.is(tiles * LANES)
             && lane.expr == var(m).modulo(&by(HALF_ROWS))
-            && lane.stride.is(each_word)
+            && lane.stride.is(lanes)
+            && is_half
             && index(def, mask)? == &by(3)
-            && *bit == half * by(WORD_COLUMNS) + var(fours) * by(4) + var(k) * by(2)
+            && *bit == first_bit + within
             && column.expr == first + Dim::statement(position)
             && column.stride.is(1)
             && inner.iter().all(|v| x.stride(*v).is(0))
@@ -153,8 +183,8 @@ impl Matched {
             inner.iter().for_each(|v| line.strides[*v] = Size::Const((*v == k) as i64));
             Access { coords: vec![line], computed: vec![], ..access.clone() }
         };
-        let positions = Positions { buffer: word.buffer, tiles };
-        let found = Matched { sum, value: linear(&value), x: linear(&x), positions, m, n, k };
+        let positions = Positions { buffer: word.buffer, tiles, of_k_tile };
+        let found = Matched { sum, factors, value: linear(&value), x: linear(&x), positions, m, n, k };
         found.is_stored_once(def).then_some(found)
     }
 
@@ -172,11 +202,10 @@ impl Matched {
 
     fn with_shape(&self, def: &KernelDef, shape: &'static Shape) -> Gemm {
         let columns = self.positions.tiles * TILE_COLUMNS;
-        let stored = shape.k_bytes / DType::BF16.bytes() as i64;
-        let along_k = |part: i64| (self.k, Size::Const(columns / part), 2 * stored / part);
+        let along_k = |part: i64| (self.k, Size::Const(columns / part), self.positions.of_k_tile * TILE_COLUMNS / part);
         Gemm {
             sums: vec![self.sum],
-            factors: Factors::BF16,
+            factors: self.factors,
             batch: self.batch(def).collect(),
             m: self.m,
             n: self.n,
@@ -192,11 +221,11 @@ impl Matched {
     }
 }
 
-/// The access of an unguarded load of this type that a statement widens.
-fn widened(def: &KernelDef, k: usize, dtype: DType) -> Option<Access> {
+/// The access of an unguarded load that a statement widens.
+fn widened(def: &KernelDef, k: usize) -> Option<Access> {
     let Op::Convert(from, Conversion::Value) = def.body[k].op else { return None };
     match &def.body[from].op {
-        Op::Load { access, guard: None } if def.body[from].dtype == dtype => Some(access.clone()),
+        Op::Load { access, guard: None } => Some(access.clone()),
         _ => None,
     }
 }
@@ -211,12 +240,12 @@ fn index(def: &KernelDef, k: usize) -> Option<&Dim> {
 impl Positions {
     /// Bytes of the positions of a k tile of `rows` rows.
     pub fn tile_bytes(&self, rows: i64) -> i64 {
-        rows / TILE_ROWS * LINE_BYTES
+        rows / TILE_ROWS * self.of_k_tile * LINE_BYTES
     }
 
-    /// Number of sectors of all positions of `rows` rows.
-    pub fn sectors(&self, rows: i64, sector_bytes: i64) -> i64 {
-        self.tiles * self.tile_bytes(rows) / sector_bytes
+    /// Bytes of all positions of `rows` rows.
+    pub fn bytes(&self, rows: i64) -> i64 {
+        rows / TILE_ROWS * self.tiles * LINE_BYTES
     }
 }
 
@@ -228,6 +257,8 @@ pub struct PositionStream {
     bytes: Val,
     source: Val,
     target: Val,
+    /// Bytes from one k tile to the next.
+    step: i64,
 }
 
 impl Block<'_> {
@@ -235,7 +266,7 @@ impl Block<'_> {
     pub fn positions(&self, asm: &mut Ptx, m0: Val, rows: Option<Val>) -> Option<PositionStream> {
         let (positions, shape) = (self.gemm.positions.as_ref()?, self.gemm.shape);
         let thread = asm.special("%tid.x");
-        let per_line = LINE_BYTES / UNIT_BYTES;
+        let per_line = positions.of_k_tile * LINE_BYTES / UNIT_BYTES;
         let units = asm.int(shape.m / TILE_ROWS * per_line, Ty::I32);
         let takes_part = asm.cmpi(CmpI::Ult, thread, units);
         let line = shift(asm, Bin::ShRUI, thread, log2(per_line));
@@ -263,7 +294,8 @@ impl Block<'_> {
         let start = asm.element(self.cx.reads[positions.buffer], at, Elem::I8);
         let source = asm.register(Ty::PTR);
         asm.set(source, start);
-        Some(PositionStream { takes_part, bytes, source, target })
+        let step = positions.of_k_tile * LINE_BYTES;
+        Some(PositionStream { takes_part, bytes, source, target, step })
     }
 }
 
@@ -273,7 +305,7 @@ impl PositionStream {
         let to = asm.bin(Bin::AddI, tile, self.target);
         let [guard, to, from, bytes] = [self.takes_part, to, self.source, self.bytes].map(|v| asm.operand(v, 0));
         asm.line(&format!("@{guard} cp.async.cg.shared.global [{to}], [{from}], {UNIT_BYTES}, {bytes};"));
-        let step = asm.i64(LINE_BYTES);
+        let step = asm.i64(self.step);
         let source = asm.element(self.source, step, Elem::I8);
         asm.set(self.source, source);
     }
@@ -283,33 +315,34 @@ impl Sums {
     /// Adds the products of a k tile: stored elements of A at their positions, by B. `tiles` are those of A, B and the
     /// positions; `warp_m` is the index of the warp along the rows.
     pub fn add_stored(&self, asm: &mut Ptx, gemm: &Gemm, [a, b]: [&Reader; 2], tiles: [Val; 3], warp_m: Val) {
+        let Some(positions) = &gemm.positions else { return };
         let lane = asm.special("%laneid");
-        let lines = gemm.shape.warp_m() / TILE_ROWS;
-        let before = shift(asm, Bin::ShLI, warp_m, log2(lines * LINE_BYTES));
+        let (lines, line_bytes) = (gemm.shape.warp_m() / TILE_ROWS, positions.of_k_tile * LINE_BYTES);
+        let before = shift(asm, Bin::ShLI, warp_m, log2(lines * line_bytes));
         let lane = shift(asm, Bin::ShLI, lane, 2);
         let at = asm.bin(Bin::AddI, tiles[2], before);
         let at = asm.bin(Bin::AddI, at, lane);
         let at = asm.name(at, 0);
-        let word = |asm: &mut Ptx, line: i64| {
-            asm.instruction(Ty::I32, "ld.shared.b32", &[format!("[{at}+{}]", line * LINE_BYTES)])
-        };
-        let words: Vec<Val> = (0..lines).map(|line| word(asm, line)).collect();
-        for step in 0..gemm.shape.k_bytes / STEP_BYTES {
+        let (kind, steps) = (gemm.factors.sparse_instruction(), gemm.shape.k_bytes / STEP_BYTES);
+        let mut words = vec![];
+        for step in 0..steps {
+            // Steps that share a word take it from different lanes.
+            let (of_word, selector) = (step * positions.of_k_tile / steps, step % (steps / positions.of_k_tile));
+            if selector == 0 {
+                let word = |line: i64| format!("[{at}+{}]", line * line_bytes + of_word * LINE_BYTES);
+                words = (0..lines).map(|line| asm.instruction(Ty::I32, "ld.shared.b32", &[word(line)])).collect();
+            }
             let stored = a.fragments(asm, tiles[0], step);
             let [low, high] = [0, 1].map(|half| b.fragments(asm, tiles[1], 2 * step + half));
             let b: Vec<[Fragment; 2]> = low.into_iter().zip(high).map(|(low, high)| [low, high]).collect();
             for ((sums, rows), word) in self.of.iter().zip(stored.chunks(2)).zip(&words) {
                 for (sum, [low, high]) in sums.iter().zip(&b) {
-                    let names =
-                        |asm: &mut Ptx, all: &[Val]| all.iter().map(|v| asm.name(*v, 0)).collect::<Vec<_>>().join(", ");
-                    let sum = (0..4).map(|i| asm.name(*sum, i)).collect::<Vec<_>>().join(", ");
-                    let a = names(asm, &[rows[0][0], rows[1][0], rows[0][1], rows[1][1]]);
-                    let b = names(asm, &[low[0], low[1], high[0], high[1]]);
+                    let names = |asm: &mut Ptx, all: [Val; 4]| all.map(|v| asm.name(v, 0)).join(", ");
+                    let sum = [0, 1, 2, 3].map(|i| asm.name(*sum, i)).join(", ");
+                    let a = names(asm, [rows[0][0], rows[1][0], rows[0][1], rows[1][1]]);
+                    let b = names(asm, [low[0], low[1], high[0], high[1]]);
                     let word = asm.name(*word, 0);
-                    asm.line(&format!(
-                        "mma.sp.sync.aligned.m16n8k32.row.col.f32.bf16.bf16.f32 \
-                         {{{sum}}}, {{{a}}}, {{{b}}}, {{{sum}}}, {word}, {step};"
-                    ));
+                    asm.line(&format!("{kind} {{{sum}}}, {{{a}}}, {{{b}}}, {{{sum}}}, {word}, {selector};"));
                 }
             }
         }

@@ -1,0 +1,117 @@
+//! Products with a 2:4 matrix on the sparse tensor cores of a simulated GPU
+
+use crate::build::Builder;
+use crate::harness::{Case, Random};
+use crate::ptx;
+use sardonyx_base::{DType, Tensor};
+use sardonyx_dialects::flow::kernel::Kernel;
+use sardonyx_dialects::flow::sparse::{Grid, Part, TwoOfFour};
+use sardonyx_dialects::scalar::ScalarFn;
+use sardonyx_kernels::{Target, lower};
+
+/// y[b, t, n] = Σ value · x[b, t, column] + bias[n]
+fn product(form: &TwoOfFour) -> Kernel {
+    let is_bytes = form.dtype == DType::I8;
+    let (x_dtype, sum) = if is_bytes { (DType::U8, DType::I32) } else { (DType::BF16, DType::F32) };
+    let (width, text) = (form.word_columns(), |n: i64| n.to_string());
+    let [rows, columns] = [form.grid.rows, form.grid.columns];
+    let [n, k, kept, blocks, tiles] = [rows, columns, columns / 2, rows / 16, columns / 64].map(text);
+    let mut b = Builder::new(&["b", "t", &n], &[&tiles, &text(64 / width), &text(width / 4), "2"]);
+    let column = |part: i64| format!("{} * %3 + {} * %4 + {} * %5", 64 / part, width / part, 4 / part);
+    let value = b.load(form.dtype, &[&n, &kept], &["%2", &format!("{} + %6", column(2))]);
+    let value = b.convert(value, sum);
+    let half = "(%2 mod 16) floordiv 8";
+    let (bit, word) = match is_bytes {
+        true => {
+            let dims = [&blocks[..], &tiles, "8", "2", "2"];
+            let index = ["%2 floordiv 16", "%3", "%2 mod 8", "%4", half];
+            ("4 * %5 + 2 * %6".to_string(), b.load(DType::U32, &dims, &index))
+        }
+        false => {
+            let index = ["%2 floordiv 16", "%3", "%2 mod 8", "%4"];
+            (format!("16 * ({half}) + 4 * %5 + 2 * %6"), b.load(DType::U32, &[&blocks, &tiles, "8", "4"], &index))
+        }
+    };
+    let (word, bit, mask) = (b.convert(word, DType::I64), b.index(&bit), b.index("3"));
+    let shifted = b.apply(ScalarFn::Shr, &[word, bit]);
+    let position = b.apply(ScalarFn::BitAnd, &[shifted, mask]);
+    let column = format!("{} + ${position}", column(1));
+    let x = b.load(x_dtype, &["b", "t", &k], &["%0", "%1", &column]);
+    let x = b.convert(x, sum);
+    let sum = b.dot(value, x);
+    let bias = b.load(b.0.body[sum].dtype, &[&n], &["%2"]);
+    let sum = b.apply(ScalarFn::Add, &[sum, bias]);
+    b.store(sum, &["b", "t", &n], &["%0", "%1", "%2"]);
+    b.0
+}
+
+fn form(dtype: DType, [rows, columns]: [i64; 2]) -> TwoOfFour {
+    TwoOfFour { grid: Grid { rows, columns, row_stride: columns, column_stride: 1 }, dtype }
+}
+
+/// Values and positions of a random matrix, some of whose stored values are 0.
+fn parts(form: &TwoOfFour) -> [Tensor; 2] {
+    let (dims, n) = (form.grid.parameter_dims(), form.grid.elements());
+    let mut random = Random(n as u64);
+    let mut value = || (random.unit() * 9.0) as f32;
+    let w = match form.dtype {
+        DType::I8 => Tensor::from_vec(dims, (0..n).map(|_| (14.0 * value()) as i8).collect()),
+        _ => Tensor::from_vec(dims, (0..n).map(|_| value().trunc()).collect()),
+    };
+    let w = form.thinned(&w).unwrap();
+    [Part::Values, Part::Positions].map(|part| form.part(part, &w).unwrap())
+}
+
+fn case(form: &TwoOfFour, [b, t]: [i64; 2]) -> Case {
+    let [values, positions] = parts(form);
+    let case = Case::new(&format!("{form}, {b} of {t} tokens"), product(form), &[("b", b), ("t", t)]);
+    case.within(1e-5, 1e-5).read(0, values).read(1, positions)
+}
+
+fn is_on_tensor_cores(kernel: &Kernel, target: &str) -> bool {
+    lower(kernel).unwrap().for_gpu(Target::from_ptx(target).unwrap()).is_on_tensor_cores()
+}
+
+#[test]
+fn sizes_around_the_tiles() {
+    let mut cases = vec![];
+    for (dtype, all_columns) in [(DType::BF16, [64, 192, 320]), (DType::I8, [128, 256, 640])] {
+        for (i, t) in [0i64, 1, 7, 31, 32, 33, 63, 64, 65, 100, 130].into_iter().enumerate() {
+            for rows in [32, 48, 64, 144] {
+                let form = form(dtype, [rows, all_columns[(i + rows as usize / 16) % 3]]);
+                cases.push(case(&form, [1 + i as i64 % 3, t]));
+            }
+        }
+        // So many blocks that a launch takes the larger tiles.
+        cases.push(case(&form(dtype, [1536, 128]), [4, 100]));
+        cases.push(case(&form(dtype, [2048, 128]), [2, 400]));
+    }
+    let others: Vec<&str> =
+        cases.iter().filter(|c| !is_on_tensor_cores(&c.kernel, "sm_80")).map(|c| &c.name[..]).collect();
+    assert!(others.is_empty(), "{others:?}");
+    ptx::check(&cases);
+}
+
+/// Bytes of a matrix with an odd number of tiles of columns would not fill the last k tile.
+#[test]
+fn other_code_multiplies_what_is_no_whole_number_of_tiles() {
+    let case = case(&form(DType::I8, [32, 192]), [1, 5]);
+    assert!(!is_on_tensor_cores(&case.kernel, "sm_80"));
+    ptx::check(&[case]);
+}
+
+#[test]
+fn positions_are_read_without_bank_conflicts_and_as_often_as_stated() {
+    for dtype in [DType::BF16, DType::I8] {
+        let case = case(&form(dtype, [256, 256]), [1, 200]);
+        let lowered = lower(&case.kernel).unwrap();
+        let outcome = ptx::launch(&lowered, &case, 1);
+        assert!(outcome.report.findings.is_empty(), "{dtype}: {:?}", outcome.report.findings);
+        assert_eq!(outcome.report.counters.shared.conflicts(), 0, "{dtype}");
+        let stated = lowered.for_gpu(Target::from_ptx("sm_80").unwrap()).movement(&outcome.params);
+        for (buffer, stated) in stated.iter().enumerate() {
+            let found = outcome.counters(buffer).map_or(0, |c| c.loads.sectors + c.stores.sectors) as i64;
+            assert_eq!(found, stated.scheduled, "{dtype}: buffer {buffer}");
+        }
+    }
+}
