@@ -74,9 +74,8 @@ pub fn run(module: &mut Module, rewrites: &mut Rewrites) -> Result<()> {
         while next < program.steps.len() {
             let at = next;
             next += 1;
-            let sites = Site::matched(program, at, &known).unwrap_or_default();
-            let sites = sites.into_iter().filter(|site| site.format.is_for_tensor_cores() == for_tensor_cores);
-            let priced = sites.filter_map(|site| Some((site.prices(program, at, &costs)?, site)));
+            let sites = Site::matched(program, at, &known, for_tensor_cores).unwrap_or_default();
+            let priced = sites.into_iter().filter_map(|site| Some((site.prices(program, at, &costs)?, site)));
             let Some((prices, site)) = priced.min_by_key(|(prices, _)| prices.sparse) else { continue };
             let origins = &program.steps[at].origins;
             if for_tensor_cores && in_f32 && site.format.dtype() == DType::F32 {
@@ -177,8 +176,9 @@ impl Held {
 }
 
 impl Site {
-    /// Returns the contraction of step `at` as a site for each sparse format in which its weights can be stored.
-    fn matched(program: &Program, at: usize, known: &Known) -> Option<Vec<Site>> {
+    /// Returns the contraction of step `at` as a site for each sparse format in which its weights can be stored, of those
+    /// for tensor cores or of the others.
+    fn matched(program: &Program, at: usize, known: &Known, for_tensor_cores: bool) -> Option<Vec<Site>> {
         let step = &program.steps[at];
         let k = kernel(step).filter(|k| k.class() == Class::Contract && k.inner.len() == 1)?;
         let [[a, b]] = products(k)?[..] else { return None };
@@ -214,7 +214,8 @@ impl Site {
         let &[axis] = &moved(x, summed)[..] else { return None };
         let dtypes = (k.body[sum].dtype, container.dtype, k.reads[x.container].dtype);
         let kinds = [(DType::F32, DType::F32, DType::F32), (DType::I32, DType::I8, DType::U8)];
-        let fits = kinds.contains(&dtypes)
+        let is_signed = dtypes == (DType::I32, DType::I8, DType::I8);
+        let fits = (kinds.contains(&dtypes) || is_signed && for_tensor_cores)
             && container.is_plain()
             && rest.is_const(0)
             && vars.iter().all(|v| [n, summed].contains(v))
@@ -257,7 +258,8 @@ impl Site {
                 turned,
             })
         };
-        Some(Format::all(grid, values.dtype(), &elements).into_iter().filter_map(site).collect())
+        let formats = Format::all(grid, values.dtype(), &elements).into_iter();
+        Some(formats.filter(|format| format.is_for_tensor_cores() == for_tensor_cores).filter_map(site).collect())
     }
 
     fn rule(&self) -> Rule {
