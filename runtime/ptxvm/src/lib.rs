@@ -29,8 +29,8 @@
 //!
 //! **What runs.** The PTX of sm_80, and of sm_90a with clusters of one block, written by hand or by a compiler. The
 //! table in `decode/table.rs` has one row per supported instruction. mbarriers, bulk copies, tensor boxes
-//! ([`Memory::tensor_map`]) and `wgmma` are supported; `wgmma.sp`, multicast and larger clusters are not. A text with
-//! an unsupported instruction, modifier or operand is refused, with its line, before anything runs. Calls to functions
+//! ([`Memory::tensor_map`]) and `wgmma` are supported; multicast and larger clusters are not. A text with an unsupported
+//! instruction, modifier or operand is refused, with its line, before anything runs. Calls to functions
 //! in the same text are inlined; indirect calls and recursion are refused.
 //!
 //! **What is found** ([`Kind`]). Accesses that are out of bounds (allocations are far apart) or misaligned; reads of

@@ -23,11 +23,16 @@ impl Outcome {
     }
 }
 
-/// Launches a kernel once over the whole grid.
+/// Launches a kernel once over the whole grid, on sm_80.
 pub fn launch(lowered: &Lowered, case: &Case, seed: u64) -> Outcome {
+    launch_on("sm_80", lowered, case, seed)
+}
+
+pub fn launch_on(target: &str, lowered: &Lowered, case: &Case, seed: u64) -> Outcome {
     let value = |s: &str| case.value(s);
-    let kernel = lowered.for_gpu(Target::from_ptx("sm_80").unwrap()).emit("k").unwrap();
-    let text = module(Target::from_ptx("sm_80").unwrap(), std::slice::from_ref(&kernel));
+    let target = Target::from_ptx(target).unwrap();
+    let kernel = lowered.for_gpu(target).emit("k").unwrap();
+    let text = module(target, std::slice::from_ref(&kernel));
     let module = Module::parse(&text).unwrap_or_else(|e| panic!("{}: {e}\n{text}", case.name));
     let mut memory = Memory::new();
     let mut buffers = vec![];
@@ -82,10 +87,14 @@ fn filled(memory: &mut Memory, name: &str, bytes: &[u8]) -> u64 {
 
 /// Runs the cases of this run and compares the results; a finding of the simulator is a failure too.
 pub fn check(cases: &[Case]) {
+    check_on("sm_80", cases);
+}
+
+pub fn check_on(target: &str, cases: &[Case]) {
     let mut failures = vec![];
     for (i, case) in some(cases).into_iter().enumerate() {
         let lowered = lower(&case.kernel).unwrap_or_else(|e| panic!("{}: {e}", case.name));
-        let outcome = launch(&lowered, case, i as u64);
+        let outcome = launch_on(target, &lowered, case, i as u64);
         let expected = run_kernel(&case.kernel, &|s| case.value(s), &case.reads);
         let expected = expected.unwrap_or_else(|e| panic!("{}: {e}", case.name));
         if outcome.status != 0 {

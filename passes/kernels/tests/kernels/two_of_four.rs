@@ -90,6 +90,21 @@ fn sizes_around_the_tiles() {
         cases.iter().filter(|c| !is_on_tensor_cores(&c.kernel, "sm_80")).map(|c| &c.name[..]).collect();
     assert!(others.is_empty(), "{others:?}");
     ptx::check(&cases);
+    ptx::check_on("sm_90a", &cases);
+}
+
+/// Warpgroups multiply two tiles of columns at a time; another product is multiplied by single warps.
+#[test]
+fn warpgroups_multiply_pairs_of_tiles_of_bf16() {
+    for (dtype, columns, instruction) in [
+        (DType::BF16, 128, "wgmma.mma_async.sp.sync.aligned.m64n64k32.f32.bf16.bf16"),
+        (DType::BF16, 192, "mma.sp.sync.aligned.m16n8k32.row.col.f32.bf16.bf16.f32"),
+        (DType::I8, 128, "mma.sp.sync.aligned.m16n8k64.row.col.s32.s8.u8.s32"),
+    ] {
+        let kernel = product(&form(dtype, [64, columns]));
+        let text = lower(&kernel).unwrap().for_gpu(Target::from_ptx("sm_90a").unwrap()).emit("k").unwrap().text;
+        assert!(text.contains(instruction), "{dtype}, {columns} columns");
+    }
 }
 
 /// Bytes of a matrix with an odd number of tiles of columns would not fill the last k tile.
@@ -105,13 +120,15 @@ fn positions_are_read_without_bank_conflicts_and_as_often_as_stated() {
     for dtype in [DType::BF16, DType::I8] {
         let case = case(&form(dtype, [256, 256]), [1, 200]);
         let lowered = lower(&case.kernel).unwrap();
-        let outcome = ptx::launch(&lowered, &case, 1);
-        assert!(outcome.report.findings.is_empty(), "{dtype}: {:?}", outcome.report.findings);
-        assert_eq!(outcome.report.counters.shared.conflicts(), 0, "{dtype}");
-        let stated = lowered.for_gpu(Target::from_ptx("sm_80").unwrap()).movement(&outcome.params);
-        for (buffer, stated) in stated.iter().enumerate() {
-            let found = outcome.counters(buffer).map_or(0, |c| c.loads.sectors + c.stores.sectors) as i64;
-            assert_eq!(found, stated.scheduled, "{dtype}: buffer {buffer}");
+        for target in ["sm_80", "sm_90a"] {
+            let outcome = ptx::launch_on(target, &lowered, &case, 1);
+            assert!(outcome.report.findings.is_empty(), "{dtype}: {:?}", outcome.report.findings);
+            assert_eq!(outcome.report.counters.shared.conflicts(), 0, "{dtype} on {target}");
+            let stated = lowered.for_gpu(Target::from_ptx(target).unwrap()).movement(&outcome.params);
+            for (buffer, stated) in stated.iter().enumerate() {
+                let found = outcome.counters(buffer).map_or(0, |c| c.loads.sectors + c.stores.sectors) as i64;
+                assert_eq!(found, stated.scheduled, "{dtype} on {target}: buffer {buffer}");
+            }
         }
     }
 }

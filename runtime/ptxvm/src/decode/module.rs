@@ -185,12 +185,23 @@ fn word_of(reg: &Reg) -> Option<u32> {
     (reg.bank == Bank::Word).then_some(reg.index)
 }
 
-/// Numbers the 32-bit registers that any `wgmma` reads or writes. Returns the number of each register, and the register
+/// Whether a product reads this register as metadata. Those are read when the product is issued, as far as is known:
+/// published kernels overwrite them while the product is in flight.
+fn is_metadata(op: &Op, reg: &Reg) -> bool {
+    let Op::WgmmaMultiply(product) = op else { return false };
+    product.sparse.is_some_and(|(metadata, _)| word_of(reg) == Some(metadata))
+}
+
+/// Numbers the 32-bit registers that any `wgmma` reads or writes, except metadata. Returns the number of each register, and the register
 /// names in this order.
 fn product_registers(code: &[Raw], names: &HashMap<Reg, String>) -> (BTreeMap<u32, u32>, Vec<String>) {
     let (mut numbers, mut found) = (BTreeMap::new(), Vec::new());
     let products = code.iter().filter(|raw| matches!(raw.op, Op::WgmmaMultiply(_)));
-    for reg in products.flat_map(|raw| raw.reads.iter().chain(&raw.writes)) {
+    let used = |raw: &'_ Raw| -> Vec<Reg> {
+        let all = raw.reads.iter().chain(&raw.writes);
+        all.filter(|reg| !is_metadata(&raw.op, reg)).copied().collect()
+    };
+    for reg in &products.flat_map(used).collect::<Vec<Reg>>() {
         let Some(index) = word_of(reg) else { continue };
         numbers.entry(index).or_insert_with(|| {
             found.push(names.get(&Reg { bits: 0, ..*reg }).cloned().unwrap_or_default());
@@ -229,7 +240,10 @@ fn finish(
         // Accumulators of a `wgmma` are listed only as written, although they are also read.
         let is_sum = |reg: &&Reg| matches!(op, Op::WgmmaMultiply(_)) && writes.contains(reg);
         product_uses.extend(
-            reads.iter().filter(|reg| !is_sum(reg)).filter_map(|reg| Some((*uses_of.get(&word_of(reg)?)?, false))),
+            reads
+                .iter()
+                .filter(|reg| !is_sum(reg) && !is_metadata(&op, reg))
+                .filter_map(|reg| Some((*uses_of.get(&word_of(reg)?)?, false))),
         );
         product_uses.extend(writes.iter().filter_map(|reg| Some((*uses_of.get(&word_of(reg)?)?, true))));
         checks.extend_from_slice(check);

@@ -208,6 +208,8 @@ pub struct WgmmaMultiply {
     /// The 64-bit register of the descriptor, and the dimension along which B is contiguous.
     pub b: (u32, Major),
     pub d: Vec<u32>,
+    /// The metadata register and the sparsity selector, if A is sparse.
+    pub sparse: Option<(u32, u32)>,
     /// Predicate register, and whether it is negated.
     pub scale_d: (u32, bool),
     /// Product of the scales of A and B: -1 or 1.

@@ -51,14 +51,25 @@ fn major(d: &Decoder, operand: Option<&Operand>) -> Result<Major, Error> {
     Ok(if transposed == 1 { Major::Rows } else { Major::K })
 }
 
-/// Decodes the operands `d, a, b, scale-d{, imm-scale-a, imm-scale-b{, imm-trans-a}{, imm-trans-b}}`. A cannot be
+/// The metadata register and the selector of a sparse product.
+fn sparsity(d: &mut Decoder, wgmma: &Wgmma, metadata: &Operand, selector: &Operand) -> Result<(u32, u32), Error> {
+    let metadata = d.source::<u32>(metadata, Ty::B32)?;
+    match selector {
+        Operand::Number(Number::Int(selector)) if *selector < u64::from(wgmma.selectors()) => {
+            Ok((metadata, *selector as u32))
+        }
+        _ => d.error("the selector does not exist for this shape"),
+    }
+}
+
+/// Decodes the operands `d, a, b{, sp-meta, sp-sel}, scale-d{, imm-scale-a, imm-scale-b{, imm-trans-a}{, imm-trans-b}}`. A cannot be
 /// transposed if it is in registers.
 fn multiply(d: &mut Decoder, mods: &mut Mods, ops: &[Operand]) -> Done {
-    if mods.take("sp") {
-        return Err(d.unsupported(mods));
-    }
+    let is_sparse = mods.take("sp");
     sync_aligned(d, mods)?;
-    let wgmma = match Wgmma::parse(&mods.rest()) {
+    let parts = mods.rest();
+    let parsed = if is_sparse { Wgmma::parse_sparse(&parts) } else { Wgmma::parse(&parts) };
+    let wgmma = match parsed {
         Ok(wgmma) => wgmma,
         Err(what) => return d.error(what),
     };
@@ -68,16 +79,22 @@ fn multiply(d: &mut Decoder, mods: &mut Mods, ops: &[Operand]) -> Done {
         (false, false) => (2, 0),
         (false, true) => (2, if in_registers { 1 } else { 2 }),
     };
-    let n = 4 + n_scales + n_transposes;
+    let n_sparse = if is_sparse { 2 } else { 0 };
+    let n = 4 + n_sparse + n_scales + n_transposes;
     if ops.len() != n {
         return d.error(format!("takes {n} operands, not {}", ops.len()));
     }
+    let sparse = match (is_sparse, &ops[3..]) {
+        (true, [metadata, selector, ..]) => Some(sparsity(d, &wgmma, metadata, selector)?),
+        (_, _) => None,
+    };
+    let (factors, ops) = (&ops[..3], &ops[2 + n_sparse..]);
     let mut product = 1;
-    for scale in &ops[4..4 + n_scales] {
+    for scale in &ops[2..2 + n_scales] {
         product *= one_of(d, scale, [1, -1])?;
     }
-    let transposes = &ops[4 + n_scales..];
-    let a = match &ops[1] {
+    let transposes = &ops[2 + n_scales..];
+    let a = match &factors[1] {
         Operand::Vector(elements) if elements.len() == 4 => {
             let mut regs = [0; 4];
             for (reg, element) in regs.iter_mut().zip(elements) {
@@ -91,9 +108,9 @@ fn multiply(d: &mut Decoder, mods: &mut Mods, ops: &[Operand]) -> Done {
             WgmmaFactor::Shared { descriptor: d.source::<u64>(descriptor, Ty::B64)?, major }
         }
     };
-    let b = (d.source::<u64>(&ops[2], Ty::B64)?, major(d, transposes.last())?);
-    let scale_d = d.pred_source(&ops[3])?;
-    let Operand::Vector(elements) = &ops[0] else {
+    let b = (d.source::<u64>(&factors[2], Ty::B64)?, major(d, transposes.last())?);
+    let scale_d = d.pred_source(&ops[1])?;
+    let Operand::Vector(elements) = &factors[0] else {
         return d.error("expected a list of registers as the destination");
     };
     if elements.len() != wgmma.n_d() {
@@ -105,6 +122,6 @@ fn multiply(d: &mut Decoder, mods: &mut Mods, ops: &[Operand]) -> Done {
         d.source::<u32>(element, Ty::B32)?;
         sums.push(d.target::<u32>(element, Ty::B32)?);
     }
-    d.emit(Op::WgmmaMultiply(Box::new(WgmmaMultiply { wgmma, a, b, d: sums, scale_d, product })));
+    d.emit(Op::WgmmaMultiply(Box::new(WgmmaMultiply { wgmma, a, b, d: sums, sparse, scale_d, product })));
     Ok(())
 }

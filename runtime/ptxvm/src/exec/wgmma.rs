@@ -13,7 +13,7 @@ use crate::report::Kind as Finding;
 use crate::shadow::Kind;
 use crate::text::types::Space;
 use crate::units::Lanes;
-use crate::units::wgmma::{Descriptor, Major, Piece, ROWS, Scale, elements, pieces_of_registers};
+use crate::units::wgmma::{Descriptor, Major, PIECES, Piece, ROWS, Scale, elements, pieces_of_registers};
 
 /// Matrix products of one warp that are in flight.
 #[derive(Debug, Default)]
@@ -107,14 +107,19 @@ impl Warp {
             }
             WgmmaFactor::Shared { descriptor, major } => {
                 let Some(found) = self.descriptor(env, line, active, *descriptor) else { return };
-                (self.fetch_pieces(env, (pc, line), &found.pieces(*major, first_row, ROWS), &mut read), *major)
+                (self.fetch_pieces(env, (pc, line), &found.pieces(*major, first_row, ROWS, PIECES), &mut read), *major)
             }
         };
         let Some(found) = self.descriptor(env, line, active, op.b.0) else { return };
-        let b = self.fetch_pieces(env, (pc, line), &found.pieces(op.b.1, 0, op.wgmma.n), &mut read);
+        let b =
+            self.fetch_pieces(env, (pc, line), &found.pieces(op.b.1, 0, op.wgmma.n, op.wgmma.pieces_of_b()), &mut read);
         let group = self.products.committed + 1;
         self.products.reads.push(Reads { group, pc, line, pieces: read });
-        let (a, b) = (elements(op.wgmma.a, a_major, &a), elements(op.wgmma.b, op.b.1, &b));
+        let mut a = elements(op.wgmma.a, a_major, &a, PIECES);
+        if let Some((metadata, selector)) = op.sparse {
+            a = op.wgmma.expand(&a, &self.regs.w[metadata as usize], selector);
+        }
+        let b = elements(op.wgmma.b, op.b.1, &b, op.wgmma.pieces_of_b());
         let scale = Scale { d: self.scale_d(env, op, line, active), product: op.product as f64 };
         let mut sums: Vec<Lanes> = op.d.iter().map(|reg| self.regs.w[*reg as usize]).collect();
         op.wgmma.run(&a, &b, scale, &mut sums);

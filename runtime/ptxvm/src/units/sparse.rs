@@ -1,4 +1,4 @@
-//! mma.sp: kept elements of A and their metadata  =>  the dense A tile, with zeros elsewhere
+//! mma.sp, wgmma.sp: kept elements of A and their metadata  =>  the dense A tile, with zeros elsewhere
 //!
 //! Two of every four columns are kept (for tf32, one of every two). A nibble of metadata holds the positions of the two
 //! kept columns, `first | second << 2`; for tf32, the nibble 0100 keeps element 0 and 1110 keeps element 1 (PTX ISA,
@@ -69,12 +69,20 @@ pub(super) fn expand<T: Number, const M: usize, const K: usize, const HALF: usiz
     e: &Lanes,
     selector: u32,
 ) -> [[T; K]; M] {
-    let selector = (selector % sparsity.selectors()) as usize;
     let mut dense = [[T::default(); K]; M];
     for (row, (kept, dense)) in kept.iter().zip(&mut dense).enumerate() {
-        for (chunk, dense) in dense.chunks_exact_mut(sparsity.chunk).enumerate() {
-            let nibble = sparsity.nibble(e, selector, row, chunk) as usize;
-            if sparsity.chunk == 2 {
+        sparsity.expand_row(kept, (e, selector), row, dense);
+    }
+    dense
+}
+
+impl Sparsity {
+    /// Places the kept elements of a row; the dense elements are zeros before.
+    pub(super) fn expand_row<T: Copy>(self, kept: &[T], (e, selector): (&Lanes, u32), row: usize, dense: &mut [T]) {
+        let selector = (selector % self.selectors()) as usize;
+        for (chunk, dense) in dense.chunks_exact_mut(self.chunk).enumerate() {
+            let nibble = self.nibble(e, selector, row, chunk) as usize;
+            if self.chunk == 2 {
                 dense[nibble >> 1 & 1] = kept[chunk];
             } else {
                 dense[nibble & 3] = kept[2 * chunk];
@@ -82,5 +90,4 @@ pub(super) fn expand<T: Number, const M: usize, const K: usize, const HALF: usiz
             }
         }
     }
-    dense
 }

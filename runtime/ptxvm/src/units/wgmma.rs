@@ -1,7 +1,8 @@
 //! wgmma.mma_async of one warp: a[16,k] · b[k,n] + d[16,n], operands as 16-byte pieces, accumulators in registers
 //!
 //! A warpgroup computes 64 rows; its warp `w` computes rows `16w..16w+15`, independently of the other warps. With every
-//! type, a row has 32 bytes along k, which are two pieces. Products are summed as in `mma`; their rounding has not been
+//! type, a row has 32 bytes along k, which are two pieces. If A is sparse, these are the kept elements, and a column of B
+//! has four pieces. Products are summed as in `mma`; their rounding has not been
 //! compared with that of a GPU yet (`testdata/goldens/probe_sm_90a.ptx`).
 
 use super::Lanes;
@@ -10,11 +11,12 @@ use super::float::canonical;
 use super::format::f16_to_f32;
 use super::fragments::{Element, N};
 use super::packed::Half;
+use super::sparse::Sparsity;
 
 /// Number of rows that one warp computes.
 pub const ROWS: usize = 16;
-/// Number of 16-byte pieces along k.
-const PIECES: usize = 2;
+/// Number of 16-byte pieces of A along k.
+pub const PIECES: usize = 2;
 /// Number of 16-bit elements in a piece.
 const PER_PIECE: usize = 8;
 
@@ -43,6 +45,8 @@ pub struct Wgmma {
     pub b: Element,
     /// Type of the accumulators, which are both input and output.
     pub sum: Sum,
+    /// How A is stored, if it is sparse.
+    pub sparsity: Option<Sparsity>,
     saturate: bool,
 }
 
@@ -58,6 +62,15 @@ pub struct Scale {
 impl Wgmma {
     /// Parses the dot-separated parts after `wgmma.mma_async.sync.aligned`, as in `m64n128k16 f32 bf16 bf16`.
     pub fn parse(parts: &[&str]) -> Result<Wgmma, String> {
+        Wgmma::parse_any(parts, false)
+    }
+
+    /// Parses the parts after `wgmma.mma_async.sp.sync.aligned`; shapes have twice as many k.
+    pub fn parse_sparse(parts: &[&str]) -> Result<Wgmma, String> {
+        Wgmma::parse_any(parts, true)
+    }
+
+    fn parse_any(parts: &[&str], is_sparse: bool) -> Result<Wgmma, String> {
         let unsupported = || format!("`wgmma.mma_async` with `.{}` is not supported", parts.join("."));
         let saturate = parts.contains(&"satfinite");
         let names: Vec<&str> = parts.iter().copied().filter(|part| *part != "satfinite").collect();
@@ -78,16 +91,38 @@ impl Wgmma {
             Sum::F32 | Sum::F16 => n % 8 == 0 && (8..=256).contains(&n),
             Sum::S32 => matches!(n, 8 | 24) || n % 16 == 0 && (16..=256).contains(&n),
         };
-        let wgmma = Wgmma { n, a, b, sum, saturate };
+        let sparsity = is_sparse.then(|| Sparsity::new(a, k));
+        let wgmma = Wgmma { n, a, b, sum, sparsity, saturate };
         if !has_n || k != wgmma.k() || saturate && sum != Sum::S32 {
             return Err(unsupported());
         }
         Ok(wgmma)
     }
 
-    /// Returns the extent of the K dimension: the number of elements that fit into 32 bytes.
+    /// Returns the extent of the K dimension: the number of elements that fit into the pieces of a column of B.
     pub fn k(&self) -> usize {
-        32 * 8 / self.a.bits()
+        self.pieces_of_b() * 16 * 8 / self.a.bits()
+    }
+
+    /// Number of pieces of a column of B.
+    pub fn pieces_of_b(&self) -> usize {
+        if self.sparsity.is_some() { 2 * PIECES } else { PIECES }
+    }
+
+    /// Number of values of the sparsity selector; 0 if A is dense.
+    pub fn selectors(&self) -> u32 {
+        self.sparsity.map_or(0, Sparsity::selectors)
+    }
+
+    /// The dense rows of a warp's A, given its kept elements, the metadata of its lanes and the selector.
+    pub fn expand(&self, kept: &[f64], e: &Lanes, selector: u32) -> Vec<f64> {
+        let Some(sparsity) = self.sparsity else { return kept.to_vec() };
+        let k = self.k();
+        let mut dense = vec![0.0; ROWS * k];
+        for (row, (kept, dense)) in kept.chunks_exact(k / 2).zip(dense.chunks_exact_mut(k)).enumerate() {
+            sparsity.expand_row(kept, (e, selector), row, dense);
+        }
+        dense
     }
 
     /// Number of accumulator registers per lane.
@@ -106,6 +141,7 @@ impl Wgmma {
     /// Multiplies `a[row][k]` and `b[column][k]`, both stored row by row, and updates `d`.
     pub fn run(&self, a: &[f64], b: &[f64], scale: Scale, d: &mut [Lanes]) {
         match (self.sum, self.k()) {
+            (Sum::F32, 32) if self.a.bits() == 16 => return self.run_cut::<32>(a, b, scale, d),
             (Sum::F32, 16) => return self.run_cut::<16>(a, b, scale, d),
             (Sum::F32, 8) => return self.run_cut::<8>(a, b, scale, d),
             (_, _) => {}
@@ -157,7 +193,7 @@ impl Wgmma {
             }
             Sum::S32 => {
                 let old = if adds { d[i][lane] as i32 } else { 0 };
-                // Sums of 32 products of bytes are integers that fit f64 and i32.
+                // Sums of 64 products of bytes are integers that fit f64 and i32.
                 let product = product as i32;
                 let sum = if self.saturate { old.saturating_add(product) } else { old.wrapping_add(product) };
                 d[i][lane] = sum as u32;
@@ -228,9 +264,9 @@ impl Descriptor {
         swizzle(at, self.pattern_bytes)
     }
 
-    /// Addresses of the pieces of rows `first..first + rows`. If the matrix is K-major, they are in row order;
-    /// otherwise, in order of k and then of groups of eight rows.
-    pub fn pieces(&self, major: Major, first: usize, rows: usize) -> Vec<u32> {
+    /// Addresses of the pieces of rows `first..first + rows`, each of which has `n` pieces. If the matrix is K-major, they
+    /// are in row order; otherwise, in order of k and then of groups of eight rows.
+    pub fn pieces(&self, major: Major, first: usize, rows: usize, n: usize) -> Vec<u32> {
         let width = self.pattern_bytes;
         match major {
             Major::K => {
@@ -240,7 +276,7 @@ impl Descriptor {
                     self.swizzled(line + within)
                 };
                 let rows = first as u32..(first + rows) as u32;
-                rows.flat_map(|row| (0..PIECES as u32).map(move |block| (row, block)))
+                rows.flat_map(|row| (0..n as u32).map(move |block| (row, block)))
                     .map(|(row, block)| piece(row, block))
                     .collect()
             }
@@ -254,7 +290,7 @@ impl Descriptor {
                     self.swizzled(line + bytes % width)
                 };
                 let (from, to) = (first / PER_PIECE, (first + rows) / PER_PIECE);
-                (0..2 * PER_PIECE as u32)
+                (0..(n * PER_PIECE) as u32)
                     .flat_map(|k| (from as u32..to as u32).map(move |eight| (k, eight * 16)))
                     .map(|(k, bytes)| piece(k, bytes))
                     .collect()
@@ -273,9 +309,9 @@ pub fn swizzle(at: u32, pattern_bytes: u32) -> u32 {
     }
 }
 
-/// The elements `[row][k]` of pieces that are in the order of [`Descriptor::pieces`].
-pub fn elements(element: Element, major: Major, pieces: &[Piece]) -> Vec<f64> {
-    let (bits, k) = (element.bits(), 32 * 8 / element.bits());
+/// The elements `[row][k]` of pieces that are in the order of [`Descriptor::pieces`], `n` of each row.
+pub fn elements(element: Element, major: Major, pieces: &[Piece], n: usize) -> Vec<f64> {
+    let (bits, k) = (element.bits(), n * 16 * 8 / element.bits());
     let per_piece = 128 / bits;
     let values = pieces.iter().flat_map(|piece| {
         (0..per_piece).map(move |i| f64::from(element.value(piece[i * bits / 32] >> (i * bits % 32))))
@@ -310,9 +346,14 @@ mod tests {
             "m64n128k16.f16.bf16.bf16",
             "m64n264k16.f32.f16.f16",
             "m64n128k16.f32.f16.bf16",
+            "m64n128k32.f32.bf16.bf16",
         ] {
             assert!(parse(wrong).is_err(), "{wrong}");
         }
+        let sparse = |text: &str| Wgmma::parse_sparse(&text.split('.').collect::<Vec<_>>());
+        assert_eq!(sparse("m64n128k32.f32.bf16.bf16").unwrap().selectors(), 2);
+        assert_eq!(sparse("m64n16k64.s32.s8.u8").unwrap().selectors(), 1);
+        assert!(sparse("m64n128k16.f32.bf16.bf16").is_err());
     }
 
     #[test]
@@ -320,15 +361,15 @@ mod tests {
         // K-major: rows of 64 16-bit elements (128 bytes), in groups of eight rows. The descriptor refers to the second
         // step of k.
         let bits = (1024u64 + 32) >> 4 | 1 << 16 | (1024 >> 4) << 32 | 1 << 62;
-        let found = Descriptor::new(bits).unwrap().pieces(Major::K, 8, 2);
+        let found = Descriptor::new(bits).unwrap().pieces(Major::K, 8, 2, 2);
         assert_eq!(found, [2048 + 32, 2048 + 48, 2048 + 128 + 48, 2048 + 128 + 32]);
         // K-major without a swizzle: eight rows of 16 bytes are contiguous, and pieces along k are 128 bytes apart.
         let bits = (128u64 >> 4) << 16 | (256 >> 4) << 32;
-        let found = Descriptor::new(bits).unwrap().pieces(Major::K, 8, 2);
+        let found = Descriptor::new(bits).unwrap().pieces(Major::K, 8, 2, 2);
         assert_eq!(found, [256, 384, 272, 400]);
         // The matrix is contiguous along the rows; 128 bytes hold one k of 64 rows.
         let bits = (4096u64 >> 4) << 16 | (1024 >> 4) << 32 | 1 << 62;
-        let found = Descriptor::new(bits).unwrap().pieces(Major::Rows, 64, 16);
+        let found = Descriptor::new(bits).unwrap().pieces(Major::Rows, 64, 16, 2);
         assert_eq!(found[..4], [4096, 4112, 4096 + 128 + 16, 4096 + 128]);
         assert_eq!(found[16], 4096 + 1024);
         assert!(Descriptor::new(1 << 49).is_err());

@@ -33,7 +33,7 @@ use copy::{Stream, log2, shift};
 use groups::Folded;
 use mma::{Reader, Sums};
 use sardonyx_base::Dim;
-use two_of_four::PositionStream;
+use two_of_four::{PositionStream, Words};
 
 /// Number of rows of tiles that visit all columns together, while their A and a column of B stay in the second-level
 /// cache.
@@ -151,7 +151,8 @@ fn tile(cx: &Cx<Ptx>, asm: &mut Ptx, gemm: &Gemm, shared_bytes: i64) {
         let at = block.first_of_thread(asm, (m0, n0), (warp_m, warp_n));
         Folded::new(asm, gemm, groups, &point, at)
     });
-    let positions = block.positions(asm, m0, rows).map(|stream| (stream, warp_m));
+    let lines = shift(asm, Bin::ShLI, warp_m, log2(gemm.shape.warp_m() / 16));
+    let positions = block.positions(asm, thread, m0, rows).map(|stream| (stream, lines));
     let sums = block.pipeline(asm, &streams, &readers, folded.as_ref(), positions.as_ref());
     let finish = |asm: &mut Ptx| block.epilogue(asm, &point, &sums, (m0, n0), (warp_m, warp_n));
     match slice {
@@ -220,7 +221,7 @@ impl Block<'_> {
     }
 
     /// Accumulates over all of k; the streams and readers are those of A and then of each B. If A is sparse, `positions`
-    /// are the copies of its positions, and the index of the warp along the rows.
+    /// are the copies of its positions, and the first line of the warp's positions.
     fn pipeline(
         &self,
         asm: &mut Ptx,
@@ -311,9 +312,10 @@ impl Block<'_> {
             tiles.push(asm.bin(Bin::AddI, tiles[tiles.len() - 1], *behind));
         }
         match (folded, readers, positions) {
-            (None, [a, b], Some((_, warp_m))) => {
+            (None, [a, b], Some((_, line))) => {
                 let last = asm.bin(Bin::AddI, tiles[1], behind[1]);
-                sums.add_stored(asm, gemm, [a, b], [tiles[0], tiles[1], last], *warp_m);
+                let words = Words::new(asm, gemm, last, *line);
+                sums.add_stored(asm, &words, [a, b], [tiles[0], tiles[1]]);
             }
             (None, ..) => {
                 let sums = parts.as_ref().unwrap_or(&sums);

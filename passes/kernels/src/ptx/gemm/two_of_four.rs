@@ -10,6 +10,7 @@ use super::copy::{log2, shift};
 use super::mma::{Factors, Fragment, Reader, STEP_BYTES, Sums};
 use super::operand::Operand;
 use super::plan::{BLOCKS_MIN, Gemm, Shape, shape};
+use super::warpgroups::Warpgroups;
 use super::{Block, times};
 use crate::asm::{Asm, Bin, Cast, CmpI, Elem, Ptx, Ty, Val};
 use crate::def::*;
@@ -49,13 +50,15 @@ pub struct Positions {
 }
 
 /// Parts of a product with a 2:4 matrix.
-struct Matched {
+pub struct Matched {
     sum: usize,
     factors: Factors,
     /// Accesses of the stored values and of the dense operand, as if the latter were indexed by the last variable.
     value: Access,
     x: Access,
-    positions: Positions,
+    /// Buffer of the words of positions, and number of tiles of columns.
+    words: usize,
+    tiles: i64,
     /// The variables of the rows of the matrix, and of the results of one row; the others are batch variables.
     m: usize,
     n: usize,
@@ -63,30 +66,37 @@ struct Matched {
     k: usize,
 }
 
-/// Plans a product with a 2:4 matrix; `None` for any other kernel.
-pub fn planned(def: &KernelDef, _: Target) -> Option<Box<dyn GpuPlan>> {
-    Some(Box::new(Gemm::two_of_four(def)?))
-}
-
-impl Gemm {
-    /// Returns the plan for a product with a 2:4 matrix; `None` for any other kernel.
-    pub fn two_of_four(def: &KernelDef) -> Option<Gemm> {
-        let matched = Matched::find(def)?;
-        let size = |v: usize, typical: i64| def.extent(v).as_const().unwrap_or(typical);
-        let (m, n) = (size(matched.m, LARGE.other), size(matched.n, LARGE.other));
-        let batch = |typical: i64| matched.batch(def).map(|v| size(v, typical)).fold(1, i64::saturating_mul);
-        let fits = |s: &&Shape| s.n < 2 * n || Some(*s) == TILES.last();
-        let enough = |s: &&Shape| s.blocks(m, n).saturating_mul(batch(USUAL.first)) >= BLOCKS_MIN;
-        let mut fitting = TILES.iter().filter(fits);
-        let shape = fitting.clone().find(enough).or_else(|| fitting.next_back())?;
-        let is_open = def.extent(matched.n).as_const().is_none();
-        let small = TILES.last().filter(|small| is_open && *small != shape);
-        let small = small.map(|small| Box::new(matched.with_shape(def, small)));
-        Some(Gemm { small, ..matched.with_shape(def, shape) })
+/// Plans a product with a 2:4 matrix, of warpgroups if the device and the kernel allow it; `None` for any other kernel.
+pub fn planned(def: &KernelDef, target: Target) -> Option<Box<dyn GpuPlan>> {
+    let product = Matched::find(def)?;
+    let has_warpgroups = target.gpu().is_some_and(|gpu| gpu.warpgroup_products);
+    match Warpgroups::two_of_four(def, &product).filter(|_| has_warpgroups) {
+        Some(plan) => Some(Box::new(plan)),
+        None => Some(Box::new(product.planned(def, TILES, &|shape| product.with_shape(def, shape))?)),
     }
 }
 
 impl Matched {
+    /// The plan with the largest tile that wastes little and gives enough blocks, or with the smallest one. If the
+    /// number of results of a row is open, a launch may take the smallest tile.
+    pub fn planned(
+        &self,
+        def: &KernelDef,
+        tiles: &'static [Shape],
+        with: &dyn Fn(&'static Shape) -> Option<Gemm>,
+    ) -> Option<Gemm> {
+        let size = |v: usize, typical: i64| def.extent(v).as_const().unwrap_or(typical);
+        let (m, n) = (size(self.m, LARGE.other), size(self.n, LARGE.other));
+        let batch = self.batch(def).map(|v| size(v, USUAL.first)).fold(1, i64::saturating_mul);
+        let fits = |s: &&Shape| s.n < 2 * n || Some(*s) == tiles.last();
+        let enough = |s: &&Shape| s.blocks(m, n).saturating_mul(batch) >= BLOCKS_MIN;
+        let mut fitting = tiles.iter().filter(fits);
+        let shape = fitting.clone().find(enough).or_else(|| fitting.next_back())?;
+        let is_open = def.extent(self.n).as_const().is_none();
+        let small = tiles.last().filter(|small| is_open && *small != shape);
+        Some(Gemm { small: small.and_then(|small| Some(Box::new(with(small)?))), ..with(shape)? })
+    }
+
     fn find(def: &KernelDef) -> Option<Matched> {
         let mut sums = def.body.iter().enumerate().filter_map(|(at, step)| match step.op {
             Op::Reduce { f, arg } => Some((at, f, arg, step.dtype)),
@@ -118,7 +128,6 @@ impl Matched {
             _ => return None,
         };
         let tiles = tile.map_or(Some(1), |v| def.extent(v).as_const())?;
-        let of_k_tile = TILE_BYTES / (TILE_COLUMNS / 2 * types[0].bytes() as i64);
         let grid = Grid { rows: 0, columns: 0, row_stride: 1, column_stride: 1 };
         let width = TwoOfFour { grid, dtype: types[0] }.word_columns();
         let [each_word, each_four] = [TILE_COLUMNS / width, width / 4];
@@ -157,7 +166,6 @@ impl Matched {
             && is_whole(words, each_word)
             && is_whole(fours, each_four)
             && is_whole(k, 2)
-            && tiles % of_k_tile == 0
             && def.extent(m).as_const().is_some_and(|rows| rows % TILE_ROWS == 0)
             && def.body[sum].dtype == if factors == Factors::BF16 { DType::F32 } else { DType::I32 }
             && strides(&value, &of_values)
@@ -183,8 +191,7 @@ impl Matched {
             inner.iter().for_each(|v| line.strides[*v] = Size::Const((*v == k) as i64));
             Access { coords: vec![line], computed: vec![], ..access.clone() }
         };
-        let positions = Positions { buffer: word.buffer, tiles, of_k_tile };
-        let found = Matched { sum, factors, value: linear(&value), x: linear(&x), positions, m, n, k };
+        let found = Matched { sum, factors, value: linear(&value), x: linear(&x), words: word.buffer, tiles, m, n, k };
         found.is_stored_once(def).then_some(found)
     }
 
@@ -200,10 +207,15 @@ impl Matched {
         (0..def.outer.len()).filter(move |v| !own.contains(v))
     }
 
-    fn with_shape(&self, def: &KernelDef, shape: &'static Shape) -> Gemm {
-        let columns = self.positions.tiles * TILE_COLUMNS;
-        let along_k = |part: i64| (self.k, Size::Const(columns / part), self.positions.of_k_tile * TILE_COLUMNS / part);
-        Gemm {
+    /// The plan with a tile of this shape; `None` if the last k tile would not be full.
+    pub fn with_shape(&self, def: &KernelDef, shape: &'static Shape) -> Option<Gemm> {
+        let element_bytes = def.reads[self.value.buffer].dtype.bytes() as i64;
+        let of_k_tile = shape.k_bytes / (TILE_COLUMNS / 2 * element_bytes);
+        let along_k = |part: i64| {
+            let [all, of_tile] = [self.tiles, of_k_tile].map(|tiles| tiles * TILE_COLUMNS / part);
+            (self.k, Size::Const(all), of_tile)
+        };
+        let gemm = Gemm {
             sums: vec![self.sum],
             factors: self.factors,
             batch: self.batch(def).collect(),
@@ -213,11 +225,12 @@ impl Matched {
             a: Operand::new(def, self.value.clone(), (self.m, shape.m), along_k(2)),
             b: vec![Operand::new(def, self.x.clone(), (self.n, shape.n), along_k(1))],
             groups: None,
-            positions: Some(self.positions.clone()),
+            positions: Some(Positions { buffer: self.words, tiles: self.tiles, of_k_tile }),
             shape,
             few: None,
             small: None,
-        }
+        };
+        (self.tiles % of_k_tile == 0).then_some(gemm)
     }
 }
 
@@ -262,10 +275,10 @@ pub struct PositionStream {
 }
 
 impl Block<'_> {
-    /// Prepares the copies of positions; the block's tile begins at row `m0` and has `rows` rows.
-    pub fn positions(&self, asm: &mut Ptx, m0: Val, rows: Option<Val>) -> Option<PositionStream> {
+    /// Prepares the copies of positions by thread number `thread`; the block's tile begins at row `m0` and has `rows`
+    /// rows.
+    pub fn positions(&self, asm: &mut Ptx, thread: Val, m0: Val, rows: Option<Val>) -> Option<PositionStream> {
         let (positions, shape) = (self.gemm.positions.as_ref()?, self.gemm.shape);
-        let thread = asm.special("%tid.x");
         let per_line = positions.of_k_tile * LINE_BYTES / UNIT_BYTES;
         let units = asm.int(shape.m / TILE_ROWS * per_line, Ty::I32);
         let takes_part = asm.cmpi(CmpI::Ult, thread, units);
@@ -311,31 +324,72 @@ impl PositionStream {
     }
 }
 
-impl Sums {
-    /// Adds the products of a k tile: stored elements of A at their positions, by B. `tiles` are those of A, B and the
-    /// positions; `warp_m` is the index of the warp along the rows.
-    pub fn add_stored(&self, asm: &mut Ptx, gemm: &Gemm, [a, b]: [&Reader; 2], tiles: [Val; 3], warp_m: Val) {
-        let Some(positions) = &gemm.positions else { return };
+/// Words of positions of a warp's rows in one k tile.
+pub struct Words<'a> {
+    gemm: &'a Gemm,
+    /// Name of the register with the address of the lane's first word.
+    at: String,
+}
+
+impl<'a> Words<'a> {
+    /// Prepares the loads of a k tile at `tile`; the warp's rows begin with line `line`, of 16 rows each.
+    pub fn new(asm: &mut Ptx, gemm: &'a Gemm, tile: Val, line: Val) -> Words<'a> {
+        let line_bytes = gemm.positions.as_ref().map_or(0, |p| p.of_k_tile) * LINE_BYTES;
         let lane = asm.special("%laneid");
-        let (lines, line_bytes) = (gemm.shape.warp_m() / TILE_ROWS, positions.of_k_tile * LINE_BYTES);
-        let before = shift(asm, Bin::ShLI, warp_m, log2(lines * line_bytes));
         let lane = shift(asm, Bin::ShLI, lane, 2);
-        let at = asm.bin(Bin::AddI, tiles[2], before);
+        let line_bytes = asm.int(line_bytes, Ty::I32);
+        let before = asm.bin(Bin::MulI, line, line_bytes);
+        let at = asm.bin(Bin::AddI, tile, before);
         let at = asm.bin(Bin::AddI, at, lane);
-        let at = asm.name(at, 0);
-        let (kind, steps) = (gemm.factors.sparse_instruction(), gemm.shape.k_bytes / STEP_BYTES);
-        let mut words = vec![];
-        for step in 0..steps {
-            // Steps that share a word take it from different lanes.
-            let (of_word, selector) = (step * positions.of_k_tile / steps, step % (steps / positions.of_k_tile));
-            if selector == 0 {
-                let word = |line: i64| format!("[{at}+{}]", line * line_bytes + of_word * LINE_BYTES);
-                words = (0..lines).map(|line| asm.instruction(Ty::I32, "ld.shared.b32", &[word(line)])).collect();
+        Words { gemm, at: asm.name(at, 0) }
+    }
+
+    /// Number of the words of a step in its line, unless the step before had the same words, and the selector of the
+    /// lanes that have the step's positions.
+    fn step(&self, step: i64) -> (Option<i64>, i64) {
+        let (steps, of_k_tile) =
+            (self.gemm.shape.k_bytes / STEP_BYTES, self.gemm.positions.as_ref().map_or(1, |p| p.of_k_tile));
+        let selector = step % (steps / of_k_tile);
+        ((selector == 0).then_some(step * of_k_tile / steps), selector)
+    }
+
+    fn load(&self, asm: &mut Ptx, line: i64, of_line: i64) -> Val {
+        let of_k_tile = self.gemm.positions.as_ref().map_or(1, |p| p.of_k_tile);
+        let offset = (line * of_k_tile + of_line) * LINE_BYTES;
+        asm.instruction(Ty::I32, "ld.shared.b32", &[format!("[{}+{offset}]", self.at)])
+    }
+
+    /// Words and selector of every step of a k tile, for one line of rows.
+    pub fn of_line(&self, asm: &mut Ptx) -> Vec<(Val, i64)> {
+        let mut all: Vec<(Val, i64)> = vec![];
+        for step in 0..self.gemm.shape.k_bytes / STEP_BYTES {
+            let (new, selector) = self.step(step);
+            let word = match (new, all.last()) {
+                (None, Some((last, _))) => *last,
+                (of_line, _) => self.load(asm, 0, of_line.unwrap_or(0)),
+            };
+            all.push((word, selector));
+        }
+        all
+    }
+}
+
+impl Sums {
+    /// Adds the products of a k tile: stored elements of A at their positions, by B. `tiles` are those of A and B.
+    pub fn add_stored(&self, asm: &mut Ptx, words: &Words, [a, b]: [&Reader; 2], tiles: [Val; 2]) {
+        let gemm = words.gemm;
+        let kind = gemm.factors.sparse_instruction();
+        let mut held = vec![];
+        for step in 0..gemm.shape.k_bytes / STEP_BYTES {
+            let (new, selector) = words.step(step);
+            if let Some(of_line) = new {
+                let lines = 0..gemm.shape.warp_m() / TILE_ROWS;
+                held = lines.map(|line| words.load(asm, line, of_line)).collect();
             }
             let stored = a.fragments(asm, tiles[0], step);
             let [low, high] = [0, 1].map(|half| b.fragments(asm, tiles[1], 2 * step + half));
             let b: Vec<[Fragment; 2]> = low.into_iter().zip(high).map(|(low, high)| [low, high]).collect();
-            for ((sums, rows), word) in self.of.iter().zip(stored.chunks(2)).zip(&words) {
+            for ((sums, rows), word) in self.of.iter().zip(stored.chunks(2)).zip(&held) {
                 for (sum, [low, high]) in sums.iter().zip(&b) {
                     let names = |asm: &mut Ptx, all: [Val; 4]| all.map(|v| asm.name(v, 0)).join(", ");
                     let sum = [0, 1, 2, 3].map(|i| asm.name(*sum, i)).join(", ");

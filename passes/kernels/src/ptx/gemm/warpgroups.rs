@@ -16,6 +16,7 @@ use super::copy::{Stream, log2, shift};
 use super::mma::{Factors, Sums};
 use super::operand::{Inner, Operand};
 use super::plan::{BLOCKS_MIN, FEW, Gemm, SHAPES, Shape, shape};
+use super::two_of_four::{Matched, PositionStream, Words};
 use super::{Block, either, movement, tile, times};
 use crate::asm::{Asm, Bin, Cast, CmpI, Elem, Ptx, Ty, Val};
 use crate::contract::Roles;
@@ -96,6 +97,19 @@ impl Warpgroups {
         let few = SHAPES.iter().find(|few| few.m == FEW && few.threads() <= shape.threads() + COPYING);
         gemm.few = few.filter(|_| is_open).map(|few| Box::new(Gemm::with(def, (roles, None), few)));
         Some(Warpgroups { gemm })
+    }
+
+    /// The plan of a product with a 2:4 matrix of 16-bit elements, which `wgmma.sp` multiplies; `None` for bytes.
+    pub fn two_of_four(def: &KernelDef, product: &Matched) -> Option<Warpgroups> {
+        let with = |shape| {
+            let mut gemm = product.with_shape(def, shape)?;
+            for operand in [&mut gemm.a].into_iter().chain(&mut gemm.b) {
+                operand.units().first().filter(|(bytes, _)| *bytes == 16)?;
+                operand.part_bytes = Some(LINE_BYTES);
+            }
+            (gemm.factors == Factors::BF16).then_some(gemm)
+        };
+        Some(Warpgroups { gemm: product.planned(def, TILES, &with)? })
     }
 
     /// The plan of one tile shape.
@@ -245,7 +259,8 @@ impl Tiles<'_> {
                 Some(panels) => Feed::Bulk(Chunks::new(cx, asm, (b, panels), &point, number)),
                 None => Feed::Threads(Stream::of_threads(cx, asm, b, &mut point, columns, who).rolled()),
             }));
-            self.copy_all(asm, &ring, &feeds, number);
+            let positions = block.positions(asm, number, m0, rows);
+            self.copy_all(asm, &ring, (&feeds, positions.as_ref()), number);
         };
         let multiply = |asm: &mut Ptx| {
             let warp = shift(asm, Bin::ShRUI, thread, 5);
@@ -287,7 +302,13 @@ impl Tiles<'_> {
     }
 
     /// Code of the copying threads: copies every k tile into its stage once that is empty.
-    fn copy_all(&self, asm: &mut Ptx, ring: &Ring, feeds: &[Feed], number: Val) {
+    fn copy_all(
+        &self,
+        asm: &mut Ptx,
+        ring: &Ring,
+        (feeds, positions): (&[Feed], Option<&PositionStream>),
+        number: Val,
+    ) {
         let gemm = self.gemm;
         let (zero, one, lag) = (asm.int(0, Ty::I32), asm.int(1, Ty::I32), asm.int(LAG, Ty::I32));
         let behind: Vec<i64> = [&gemm.a].into_iter().chain(&gemm.b).map(Operand::tile_bytes).collect();
@@ -322,6 +343,9 @@ impl Tiles<'_> {
                 let bytes = asm.int(*bytes, Ty::I32);
                 at = asm.bin(Bin::AddI, at, bytes);
             }
+            if let Some(positions) = positions {
+                positions.copy(asm, at);
+            }
             write.advance(asm, ring.stages);
         });
         asm.line("cp.async.commit_group;");
@@ -346,7 +370,10 @@ impl Tiles<'_> {
         let (zero, one) = (asm.int(0, Ty::I32), asm.int(1, Ty::I32));
         let lane = asm.special("%laneid");
         let is_first = asm.cmpi(CmpI::Eq, lane, zero);
-        let factors = [&self.gemm.a].into_iter().chain(&self.gemm.b).map(Tile::new).collect::<Vec<_>>();
+        let is_sparse = self.gemm.positions.is_some();
+        let mut factors = vec![Tile::new(&self.gemm.a, STEP_BYTES)];
+        let of_b = if is_sparse { 2 * STEP_BYTES } else { STEP_BYTES };
+        factors.extend(self.gemm.b.iter().map(|b| Tile::new(b, of_b)));
         // Offset of the warpgroup's rows of A.
         let group = shift(asm, Bin::ShRUI, warp, 2);
         let rows_bytes = asm.int(factors[0].warpgroup_bytes, Ty::I32);
@@ -370,16 +397,19 @@ impl Tiles<'_> {
             let bytes = asm.int(operand.tile_bytes(), Ty::I32);
             at = asm.bin(Bin::AddI, at, bytes);
         }
+        // The lane's positions are in registers before the products are issued.
+        let words = if is_sparse { Words::new(asm, self.gemm, at, warp).of_line(asm) } else { vec![] };
         asm.line("wgmma.fence.sync.aligned;");
         for step in 0..self.gemm.shape.k_bytes / STEP_BYTES {
             let at = |asm: &mut Ptx, which: usize| {
-                let by = asm.i64((step * factors[which].step_bytes) >> 4);
+                let by = asm.i64(factors[which].offset(step) >> 4);
                 asm.bin(Bin::AddI, starts[which], by)
             };
             let left = at(asm, 0);
+            let positions = words.get(step as usize).copied();
             for right in 1..factors.len() {
                 let descriptors = [left, at(asm, right)];
-                self.product(asm, &sums, right - 1, descriptors, [&factors[0], &factors[right]]);
+                self.product(asm, &sums, right - 1, descriptors, [&factors[0], &factors[right]], positions);
             }
         }
         asm.line("wgmma.commit_group.sync.aligned;");
@@ -401,8 +431,16 @@ impl Tiles<'_> {
         sums
     }
 
-    /// The products of one step along k with one operand B.
-    fn product(&self, asm: &mut Ptx, sums: &Sums, which: usize, descriptors: [Val; 2], tiles: [&Tile; 2]) {
+    /// The products of one step along k with one operand B; if A is sparse, with its positions and their selector.
+    fn product(
+        &self,
+        asm: &mut Ptx,
+        sums: &Sums,
+        which: usize,
+        descriptors: [Val; 2],
+        tiles: [&Tile; 2],
+        positions: Option<(Val, i64)>,
+    ) {
         let per_sum = sums.of[0].len() / self.gemm.b.len();
         let own = &sums.of[0][which * per_sum..(which + 1) * per_sum];
         let registers: Vec<String> =
@@ -413,8 +451,12 @@ impl Tiles<'_> {
         let [a, b] = descriptors.map(|d| asm.name(d, 0));
         let [a_inside, b_inside] = tiles.map(|tile| i32::from(tile.rows_inside));
         let n = self.gemm.columns();
+        let (sparse, step, positions) = match positions {
+            Some((word, selector)) => (".sp", 2 * STEP, format!("{}, {selector}, ", asm.name(word, 0))),
+            None => ("", STEP, String::new()),
+        };
         asm.line(&format!(
-            "wgmma.mma_async.sync.aligned.m64n{n}k{STEP}.f32.{ty}.{ty} {{{}}}, {a}, {b}, {adds}, 1, 1, {a_inside}, {b_inside};",
+            "wgmma.mma_async{sparse}.sync.aligned.m64n{n}k{step}.f32.{ty}.{ty} {{{}}}, {a}, {b}, {positions}{adds}, 1, 1, {a_inside}, {b_inside};",
             registers.join(", ")
         ));
     }
@@ -425,8 +467,10 @@ struct Tile {
     rows_inside: bool,
     /// Descriptor without the start address.
     constant: u64,
-    /// Bytes from one instruction along k to the next.
+    /// Bytes from one instruction along k to the next, and from one part of the lines to the next, where lines are
+    /// longer than the swizzle pattern.
     step_bytes: i64,
+    part_bytes: i64,
     /// Bytes from one warpgroup's rows to the next one's.
     warpgroup_bytes: i64,
 }
@@ -434,20 +478,35 @@ struct Tile {
 impl Tile {
     /// Lines of 128 bytes with the 128-byte swizzle (PTX ISA, "Matrix Descriptor Format"). If k is contiguous, groups
     /// of eight lines follow each other; if rows are contiguous, 64 rows form a block over all of k.
-    fn new(operand: &Operand) -> Tile {
+    /// `of_step` is the number of bytes along k that one instruction multiplies.
+    fn new(operand: &Operand, of_step: i64) -> Tile {
         if operand.panels.is_some() {
             // Eight rows of a chunk are 128 bytes, and follow each other without a swizzle; chunks lie `pitch` apart.
             let constant = (128 >> 4) << 32 | (operand.pitch() as u64 >> 4) << 16;
             let step_bytes = 2 * operand.pitch();
-            return Tile { rows_inside: false, constant, step_bytes, warpgroup_bytes: ROWS * 16 };
+            return Tile { rows_inside: false, constant, step_bytes, part_bytes: 0, warpgroup_bytes: ROWS * 16 };
         }
         let rows_inside = operand.inner == Inner::Rows;
         let block = operand.k_tile * LINE_BYTES;
         let leading = if rows_inside { block } else { 16 };
         let constant = 1 << 62 | (PATTERN_BYTES as u64 >> 4) << 32 | (leading as u64 >> 4) << 16;
         match rows_inside {
-            true => Tile { rows_inside, constant, step_bytes: STEP * LINE_BYTES, warpgroup_bytes: block },
-            false => Tile { rows_inside, constant, step_bytes: STEP_BYTES, warpgroup_bytes: ROWS * LINE_BYTES },
+            true => {
+                Tile { rows_inside, constant, step_bytes: STEP * LINE_BYTES, part_bytes: 0, warpgroup_bytes: block }
+            }
+            false => {
+                let part_bytes = operand.layout().block_bytes.unwrap_or(0);
+                Tile { rows_inside, constant, step_bytes: of_step, part_bytes, warpgroup_bytes: ROWS * LINE_BYTES }
+            }
+        }
+    }
+
+    /// Distance of the elements that instruction `step` multiplies from the start of the tile.
+    fn offset(&self, step: i64) -> i64 {
+        let bytes = step * self.step_bytes;
+        match self.part_bytes {
+            0 => bytes,
+            part => bytes / LINE_BYTES * part + bytes % LINE_BYTES,
         }
     }
 
