@@ -73,6 +73,10 @@ fn multiply(d: &mut Decoder, mods: &mut Mods, ops: &[Operand]) -> Done {
         Ok(wgmma) => wgmma,
         Err(what) => return d.error(what),
     };
+    if is_sparse {
+        let is_mixed = wgmma.a.is_integer() && wgmma.a != wgmma.b;
+        d.requires(SM_90A, if is_mixed { (8, 4) } else { (8, 2) })?;
+    }
     let in_registers = matches!(ops.get(1), Some(Operand::Vector(_)));
     let (n_scales, n_transposes) = match (wgmma.a.is_integer(), wgmma.has_transposes()) {
         (true, _) => (0, 0),

@@ -22,7 +22,7 @@ use sardonyx_dialects::flow::sparse::{Grid, HALF_ROWS, TILE_COLUMNS, TILE_ROWS, 
 use sardonyx_dialects::scalar::{Conversion, ReduceFn, ScalarFn};
 
 /// Version of PTX that has `mma.sp`.
-pub const VERSION: Version = (7, 1);
+pub(super) const VERSION: Version = (7, 1);
 
 /// Tiles, the largest first, all of eight warps.
 static TILES: &[Shape] = &[

@@ -23,7 +23,7 @@ use crate::contract::Roles;
 use crate::cx::Cx;
 use crate::def::*;
 use crate::ptx::movement::{Launch, Traffic};
-use crate::ptx::{Form, GpuLaunch, GpuPlan};
+use crate::ptx::{Form, GpuLaunch, GpuPlan, Version};
 use crate::target::Target;
 use sardonyx_base::usual::{LARGE, USUAL};
 
@@ -41,6 +41,9 @@ const STEP: i64 = 16;
 const LAG: i64 = 2;
 /// Bytes of an mbarrier.
 const BARRIER_BYTES: i64 = 8;
+
+/// Version of PTX that has `wgmma.sp` of floats.
+const SPARSE_VERSION: Version = (8, 2);
 
 /// Shapes of tiles, the largest first, with sixteen rows for each multiplying warp.
 pub static TILES: &[Shape] =
@@ -194,6 +197,10 @@ impl GpuPlan for Warpgroups {
 
     fn is_on_tensor_cores(&self) -> bool {
         true
+    }
+
+    fn version(&self) -> Option<Version> {
+        self.gemm.positions.is_some().then_some(SPARSE_VERSION)
     }
 }
 
