@@ -1,8 +1,9 @@
 //! The kernels that are mutated: flow kernels lowered to PTX, with inputs and the results that they must give
 
-use crate::build::{Builder, Groups, byte_products, grouped, layer_norm, mixed, product, scores, softmax};
+use crate::build::{Builder, Groups, byte_products, grouped, layer_norm, mixed, product, scores, softmax, two_of_four};
 use sardonyx_base::{DType, Dim, Tensor};
 use sardonyx_dialects::flow::kernel::Kernel;
+use sardonyx_dialects::flow::sparse::{Grid, TwoOfFour};
 use sardonyx_dialects::interp::run_kernel;
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 use sardonyx_kernels::Target;
@@ -65,6 +66,7 @@ pub fn subjects() -> Vec<Subject> {
     ];
     const HEADS: &[Sizes] =
         &[&[("b", 2), ("s", 17), ("t", 21)], &[("b", 1), ("s", 70), ("t", 300)], &[("b", 1), ("s", 1010), ("t", 262)]];
+    const TOKENS: &[Sizes] = &[&[("b", 1), ("t", 40)], &[("b", 2), ("t", 33)], &[("b", 1), ("t", 130)]];
     const MAP: &[Sizes] =
         &[&[("n", 2000)], &[("n", 256)], &[("n", 1003)], &[("n", 502)], &[("n", 1200), ("offset", 8)]];
     const TABLE: &[Sizes] = &[
@@ -94,6 +96,8 @@ pub fn subjects() -> Vec<Subject> {
         subject("gemm-bytes", bytes("70", "134"), &[&[("m", 40)], &[("m", 7)], &[("m", 300)]], 0.0),
         subject("gemm-codes", codes([DType::I8, DType::I4], 33, 128), &[&[("m", 40)], &[("m", 3)]], 1e-3),
         subject("gemm-codes-f32", codes([DType::F32, DType::I4], 70, 32), &[&[("m", 40)], &[("m", 3)]], 2e-4),
+        subject("gemm-2-of-4", sparse(DType::BF16), TOKENS, 4e-3),
+        subject("gemm-2-of-4-bytes", sparse(DType::I8), TOKENS, 0.0),
         subject("scores", scores(3, 32), HEADS, 2e-5),
         subject("mixed", mixed(3, 32), HEADS, 2e-5),
     ]
@@ -133,8 +137,14 @@ impl Random {
         self.0 >> 33
     }
 
+    /// Eight pairs of ascending positions among four columns.
+    fn positions(&mut self) -> u32 {
+        const PAIRS: [u32; 6] = [0b0100, 0b1000, 0b1001, 0b1100, 0b1101, 0b1110];
+        (0..8).fold(0, |word, _| word << 4 | PAIRS[self.next() as usize % PAIRS.len()])
+    }
+
     /// Random floats in -1..1, the 16-bit ones multiples of 1/8 so that products are exact; codes over their whole
-    /// range; i64 indices of a table with eleven rows.
+    /// range; words of positions; i64 indices of a table with eleven rows.
     fn tensor(&mut self, dtype: DType, dims: Vec<usize>) -> Tensor {
         let n: usize = dims.iter().product();
         let mut unit = |_| self.next() as f64 / (1u64 << 30) as f64 - 1.0;
@@ -146,6 +156,8 @@ impl Random {
             DType::I64 => Tensor::from_vec(dims, (0..n).map(|_| self.next() as i64 % 11).collect()),
             DType::I32 => Tensor::from_vec(dims, (0..n).map(|_| self.next() as i32 % 1000).collect()),
             DType::I8 => Tensor::from_vec(dims, (0..n).map(|_| self.next() as i8).collect()),
+            DType::U8 => Tensor::from_vec(dims, (0..n).map(|_| self.next() as u8).collect()),
+            DType::U32 => Tensor::from_vec(dims, (0..n).map(|_| self.positions()).collect()),
             DType::I4 => {
                 let codes: Vec<u8> = (0..n).map(|_| (((self.next() << 4) as i8) >> 4) as u8).collect();
                 Tensor::new(dtype, dims, codes.into()).unwrap()
@@ -153,6 +165,12 @@ impl Random {
             other => panic!("no operands of {other}"),
         }
     }
+}
+
+/// A product with a 2:4 matrix that takes more than eight tiles of rows, and more k tiles than there are stages.
+fn sparse(dtype: DType) -> Kernel {
+    let (rows, columns) = (592, 640);
+    two_of_four(&TwoOfFour { grid: Grid { rows, columns, row_stride: columns, column_stride: 1 }, dtype })
 }
 
 fn gelu(n: &str) -> Kernel {

@@ -77,6 +77,7 @@ pub const KINDS: &[Kind] = &[
     kind("loop-cut", "a loop runs once", loop_cut),
     kind("mask-narrowed", "half of the lanes' bits are kept", mask_narrowed).when(Matters::TopBit),
     kind("matrix-transposed", "a tile is loaded the other way round", matrix_transposed),
+    kind("selector-wrong", "a sparse product takes the positions of other lanes", selector_wrong),
     kind("shared-shifted", "a shared address is an element off", shared_shifted),
     kind("shuffle-wrong", "a shuffle takes the wrong distance", shuffle_wrong),
     kind("store-dropped", "a result is not stored", |s| deleted(s, &["st.global", "st.shared"])),
@@ -113,6 +114,16 @@ fn replaced(source: &Source, prefixes: &[&str], change: impl Fn(&Line) -> Option
 
 fn begins(line: &Line, prefixes: &[&str]) -> bool {
     prefixes.iter().any(|prefix| line.op.starts_with(prefix))
+}
+
+/// Only products of 16-bit elements select the lanes; for bytes all lanes supply positions.
+fn selector_wrong(source: &Source) -> Vec<Edit> {
+    replaced(source, &["mma.sp"], |line| {
+        let mut changed = line.clone();
+        let selector = changed.args.last_mut().filter(|_| line.op.contains("bf16"))?;
+        *selector = if selector == "0" { "1".into() } else { "0".into() };
+        Some(changed)
+    })
 }
 
 /// Moves each barrier after the next load of shared memory.

@@ -2,6 +2,7 @@
 
 use sardonyx_base::{DType, Dim, Encoding};
 use sardonyx_dialects::flow::kernel::{Body, Container, Kernel, Layout, Memlet, Statement, Store};
+use sardonyx_dialects::flow::sparse::TwoOfFour;
 use sardonyx_dialects::scalar::{Conversion, ReduceFn, ScalarFn};
 use sardonyx_kernels::Words;
 
@@ -118,6 +119,42 @@ impl Builder {
         let product = self.apply(ScalarFn::Mul, &[a, b]);
         self.reduce(ReduceFn::Add, product)
     }
+}
+
+/// y[b, t, n] = Σ value · x[b, t, column] + bias[n], with a 2:4 matrix
+pub fn two_of_four(form: &TwoOfFour) -> Kernel {
+    let is_bytes = form.dtype == DType::I8;
+    let (x_dtype, sum) = if is_bytes { (DType::U8, DType::I32) } else { (DType::BF16, DType::F32) };
+    let (width, text) = (form.word_columns(), |n: i64| n.to_string());
+    let [rows, columns] = [form.grid.rows, form.grid.columns];
+    let [n, k, kept, blocks, tiles] = [rows, columns, columns / 2, rows / 16, columns / 64].map(text);
+    let mut b = Builder::new(&["b", "t", &n], &[&tiles, &text(64 / width), &text(width / 4), "2"]);
+    let column = |part: i64| format!("{} * %3 + {} * %4 + {} * %5", 64 / part, width / part, 4 / part);
+    let value = b.load(form.dtype, &[&n, &kept], &["%2", &format!("{} + %6", column(2))]);
+    let value = b.convert(value, sum);
+    let half = "(%2 mod 16) floordiv 8";
+    let (bit, word) = match is_bytes {
+        true => {
+            let dims = [&blocks[..], &tiles, "8", "2", "2"];
+            let index = ["%2 floordiv 16", "%3", "%2 mod 8", "%4", half];
+            ("4 * %5 + 2 * %6".to_string(), b.load(DType::U32, &dims, &index))
+        }
+        false => {
+            let index = ["%2 floordiv 16", "%3", "%2 mod 8", "%4"];
+            (format!("16 * ({half}) + 4 * %5 + 2 * %6"), b.load(DType::U32, &[&blocks, &tiles, "8", "4"], &index))
+        }
+    };
+    let (word, bit, mask) = (b.convert(word, DType::I64), b.index(&bit), b.index("3"));
+    let shifted = b.apply(ScalarFn::Shr, &[word, bit]);
+    let position = b.apply(ScalarFn::BitAnd, &[shifted, mask]);
+    let column = format!("{} + ${position}", column(1));
+    let x = b.load(x_dtype, &["b", "t", &k], &["%0", "%1", &column]);
+    let x = b.convert(x, sum);
+    let sum = b.dot(value, x);
+    let bias = b.load(b.0.body[sum].dtype, &[&n], &["%2"]);
+    let sum = b.apply(ScalarFn::Add, &[sum, bias]);
+    b.store(sum, &["b", "t", &n], &["%0", "%1", "%2"]);
+    b.0
 }
 
 /// a[m, k] · b[k, n] → c[m, n]

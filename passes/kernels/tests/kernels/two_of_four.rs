@@ -1,49 +1,12 @@
 //! Products with a 2:4 matrix on the sparse tensor cores of a simulated GPU
 
-use crate::build::Builder;
+use crate::build::two_of_four;
 use crate::harness::{Case, Random};
 use crate::ptx;
 use sardonyx_base::{DType, Tensor};
 use sardonyx_dialects::flow::kernel::Kernel;
 use sardonyx_dialects::flow::sparse::{Grid, Part, TwoOfFour};
-use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_kernels::{Target, lower};
-
-/// y[b, t, n] = Σ value · x[b, t, column] + bias[n]
-fn product(form: &TwoOfFour) -> Kernel {
-    let is_bytes = form.dtype == DType::I8;
-    let (x_dtype, sum) = if is_bytes { (DType::U8, DType::I32) } else { (DType::BF16, DType::F32) };
-    let (width, text) = (form.word_columns(), |n: i64| n.to_string());
-    let [rows, columns] = [form.grid.rows, form.grid.columns];
-    let [n, k, kept, blocks, tiles] = [rows, columns, columns / 2, rows / 16, columns / 64].map(text);
-    let mut b = Builder::new(&["b", "t", &n], &[&tiles, &text(64 / width), &text(width / 4), "2"]);
-    let column = |part: i64| format!("{} * %3 + {} * %4 + {} * %5", 64 / part, width / part, 4 / part);
-    let value = b.load(form.dtype, &[&n, &kept], &["%2", &format!("{} + %6", column(2))]);
-    let value = b.convert(value, sum);
-    let half = "(%2 mod 16) floordiv 8";
-    let (bit, word) = match is_bytes {
-        true => {
-            let dims = [&blocks[..], &tiles, "8", "2", "2"];
-            let index = ["%2 floordiv 16", "%3", "%2 mod 8", "%4", half];
-            ("4 * %5 + 2 * %6".to_string(), b.load(DType::U32, &dims, &index))
-        }
-        false => {
-            let index = ["%2 floordiv 16", "%3", "%2 mod 8", "%4"];
-            (format!("16 * ({half}) + 4 * %5 + 2 * %6"), b.load(DType::U32, &[&blocks, &tiles, "8", "4"], &index))
-        }
-    };
-    let (word, bit, mask) = (b.convert(word, DType::I64), b.index(&bit), b.index("3"));
-    let shifted = b.apply(ScalarFn::Shr, &[word, bit]);
-    let position = b.apply(ScalarFn::BitAnd, &[shifted, mask]);
-    let column = format!("{} + ${position}", column(1));
-    let x = b.load(x_dtype, &["b", "t", &k], &["%0", "%1", &column]);
-    let x = b.convert(x, sum);
-    let sum = b.dot(value, x);
-    let bias = b.load(b.0.body[sum].dtype, &[&n], &["%2"]);
-    let sum = b.apply(ScalarFn::Add, &[sum, bias]);
-    b.store(sum, &["b", "t", &n], &["%0", "%1", "%2"]);
-    b.0
-}
 
 fn form(dtype: DType, [rows, columns]: [i64; 2]) -> TwoOfFour {
     TwoOfFour { grid: Grid { rows, columns, row_stride: columns, column_stride: 1 }, dtype }
@@ -64,7 +27,7 @@ fn parts(form: &TwoOfFour) -> [Tensor; 2] {
 
 fn case(form: &TwoOfFour, [b, t]: [i64; 2]) -> Case {
     let [values, positions] = parts(form);
-    let case = Case::new(&format!("{form}, {b} of {t} tokens"), product(form), &[("b", b), ("t", t)]);
+    let case = Case::new(&format!("{form}, {b} of {t} tokens"), two_of_four(form), &[("b", b), ("t", t)]);
     case.within(1e-5, 1e-5).read(0, values).read(1, positions)
 }
 
@@ -101,7 +64,7 @@ fn warpgroups_multiply_pairs_of_tiles_of_bf16() {
         (DType::BF16, 192, "mma.sp.sync.aligned.m16n8k32.row.col.f32.bf16.bf16.f32"),
         (DType::I8, 128, "mma.sp.sync.aligned.m16n8k64.row.col.s32.s8.u8.s32"),
     ] {
-        let kernel = product(&form(dtype, [64, columns]));
+        let kernel = two_of_four(&form(dtype, [64, columns]));
         let text = lower(&kernel).unwrap().for_gpu(Target::from_ptx("sm_90a").unwrap()).emit("k").unwrap().text;
         assert!(text.contains(instruction), "{dtype}, {columns} columns");
     }
