@@ -87,6 +87,38 @@ fn minilm_of_int4_with_f32_activations_for_both() {
     check_codes(&["int4", "--activations", "f32"]);
 }
 
+/// Prunes MiniLM to 2:4 and runs it on a simulated GPU. Returns the output, and whether the code has the instruction.
+fn pruned(target: &str, options: &[&str], instruction: &str) -> (Vec<u8>, bool) {
+    let folder = tempfile::tempdir().unwrap();
+    let artifact = folder.path().join("m.sdx");
+    let targets = ["--no-entries", "--no-selftest", "--sparsify", "2:4", "--target", &format!("cuda:{target}")];
+    compile(&model("skel_minilm_l6_safetensors"), &artifact, &[&targets[..], options].concat());
+    let mut command = Command::new(program("sardonyx-run"));
+    command.arg("run").arg(&artifact).args(["--device", &format!("sim:{target}"), "--output-dir"]).arg(folder.path());
+    command.args(["--dim", "batch=2", "--dim", "seq=33", "--input", "input_ids=range:0..30000"]);
+    command.args(["--input", "attention_mask=range:1..1", "--input", "token_type_ids=zeros"]);
+    let done = Outcome::run(&mut command);
+    assert_eq!(done.code, 0, "{target} {options:?}: {}{}", done.stdout, done.stderr);
+    assert!(done.stdout.contains(": 0 findings, 0 host operations, "), "{target} {options:?}: {}", done.stdout);
+    let code = std::fs::read(&artifact).unwrap();
+    let is_there = code.windows(instruction.len()).any(|part| part == instruction.as_bytes());
+    (std::fs::read(folder.path().join("last_hidden_state.npy")).unwrap(), is_there)
+}
+
+#[test]
+fn zeros_of_2_4_bytes_are_skipped_exactly() {
+    let (skipped, is_sparse) = pruned("sm_80", &["--quantize", "int8"], "mma.sp.");
+    let (multiplied, is_dense) = pruned("sm_80", &["--quantize", "int8", "--sparsity", "off"], "mma.sp.");
+    assert!(is_sparse && !is_dense && skipped == multiplied);
+}
+
+#[test]
+fn zeros_of_2_4_bf16_are_skipped_by_warps_as_by_warpgroups() {
+    let (by_warps, has_mma) = pruned("sm_80", &["--precision", "bf16"], "mma.sp.");
+    let (by_warpgroups, has_wgmma) = pruned("sm_90a", &["--precision", "bf16"], "wgmma.mma_async.sp.");
+    assert!(has_mma && has_wgmma && by_warps == by_warpgroups);
+}
+
 /// Winograd's algorithm for convolutions and the removal of masked rows do not exist for GPUs, but the CPU keeps both.
 #[test]
 fn naming_a_gpu_takes_nothing_from_the_cpu() {

@@ -3,6 +3,7 @@
 use melior::ir::Module;
 use sardonyx::compile::{Request, compile};
 use sardonyx::pipeline::STAGES;
+use sardonyx::sparsify::Choice;
 use sardonyx_dialects::mlir::Operation;
 use sardonyx_dialects::plan::Plan;
 use sardonyx_kernels::Target;
@@ -25,25 +26,25 @@ fn planned_for() -> Target {
 
 /// Kernels of a model; `None` if the compiler refuses it for a reason other than a defect (E0901).
 pub fn of_model(name: &str) -> Option<Vec<Text>> {
-    compiled(name, Options::default())
+    compiled(name, Options::default(), vec![])
 }
 
-/// Kernels of a model with quantized weights: `how` is `int8` or `int4`, and optionally the type of the activations.
-pub fn of_quantized(name: &str, how: &str) -> Vec<Text> {
-    let (codes, activations) = how.split_once(' ').unwrap_or((how, "int8"));
+/// Kernels of a model compiled with options, and with weights pruned to 2:4 if `is_pruned`.
+pub fn of_options(name: &str, given: &[&str], is_pruned: bool) -> Vec<Text> {
     let mut options = Options::default();
-    for option in [format!("quantize={codes}"), format!("activations={activations}")] {
-        options.set(&option).expect("such options there are");
+    for option in given {
+        options.set(option).expect("such options there are");
     }
-    compiled(name, options).expect("it compiles")
+    let pruned = if is_pruned { vec![Choice::parse("2:4").expect("it is a rule")] } else { vec![] };
+    compiled(name, options, pruned).expect("it compiles")
 }
 
-fn compiled(name: &str, options: Options) -> Option<Vec<Text>> {
+fn compiled(name: &str, options: Options, sparsify: Vec<Choice>) -> Option<Vec<Text>> {
     let model = model(name);
     let dir = tempfile::tempdir().expect("a folder for temporary files");
     let mut request = Request::new(&model, dir.path().join("m.sdx"));
     request.targets = vec![planned_for()];
-    request.options = options;
+    (request.options, request.sparsify) = (options, sparsify);
     request.watch.stop_after = Some("plan-memory".into());
     let report = match compile(&request) {
         Ok(report) => report,

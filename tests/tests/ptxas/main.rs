@@ -6,19 +6,39 @@
 mod kernels;
 mod tools;
 
-use kernels::{Text, of_cases, of_model, of_quantized};
+use kernels::{Text, of_cases, of_model, of_options};
 use sardonyx_tests::fatbin;
 use sardonyx_tests::prepared::{fetched, names};
 use tools::{Assembled, assemble};
 
-/// Kinds of matrix instruction: part of the PTX name, the machine instruction that it must become, and part of the
-/// machine instruction's suffixes.
-static MATRIX: &[(&str, &str, &str)] = &[
-    (".f32.bf16.bf16.f32", "HMMA", "F32.BF16"),
-    (".f32.tf32.tf32.f32", "HMMA", "F32.TF32"),
-    (".f32.f16.f16.f32", "HMMA", "F32"),
-    (".s32.s8.s8.s32", "IMMA", "S8.S8"),
+/// Kinds of matrix instruction: the beginning of the PTX instruction, its types, the machine instruction that it must
+/// become, and part of the machine instruction's suffixes.
+static MATRIX: &[(&str, &str, &str, &str)] = &[
+    ("mma.sync", ".f32.bf16.bf16.f32", "HMMA", "F32.BF16"),
+    ("mma.sync", ".f32.tf32.tf32.f32", "HMMA", "F32.TF32"),
+    ("mma.sync", ".f32.f16.f16.f32", "HMMA", "F32"),
+    ("mma.sync", ".s32.s8.s8.s32", "IMMA", "S8.S8"),
+    ("mma.sp.sync", ".f32.bf16.bf16.f32", "HMMA.SP", "F32.BF16"),
+    ("mma.sp.sync", ".s32.s8.s8.s32", "IMMA.SP", "S8.S8"),
+    ("wgmma.mma_async.sync", ".f32.bf16.bf16", "HGMMA", "F32.BF16"),
+    ("wgmma.mma_async.sp.sync", ".f32.bf16.bf16", "HGMMA.SP", "F32.BF16"),
 ];
+
+/// Models that are compiled with options, and whether their weights are pruned to 2:4.
+static WITH_OPTIONS: &[(&str, &[&str], bool)] = &[
+    ("skel_minilm_l6_safetensors", &["quantize=int8", "activations=int8"], false),
+    ("skel_minilm_l6_safetensors", &["quantize=int4", "activations=int8"], false),
+    ("skel_minilm_l6_safetensors", &["quantize=int4", "activations=f32"], false),
+    ("skel_minilm_l6_safetensors", &["precision=bf16"], false),
+    ("skel_llama_tiny_kv_ts17", &["precision=bf16"], false),
+    ("skel_minilm_l6_safetensors", &["precision=bf16"], true),
+    ("skel_minilm_l6_safetensors", &["quantize=int8", "activations=int8"], true),
+];
+
+/// Whether a text has an instruction of this kind and these types.
+fn has(ptx: &str, kind: &str, types: &str) -> bool {
+    ptx.lines().any(|line| line.contains(kind) && line.contains(types))
+}
 
 /// Messages about spills and missing matrix instructions of one kernel.
 fn wrong(text: &Text, assembled: &Assembled) -> Vec<String> {
@@ -28,12 +48,12 @@ fn wrong(text: &Text, assembled: &Assembled) -> Vec<String> {
             out.push(format!("{}: {entry:?}", text.name));
         }
     }
-    for (ptx, instruction, machine) in MATRIX {
-        let wanted = text.ptx.contains("mma.sync") && text.ptx.contains(ptx);
+    for (kind, ptx, instruction, machine) in MATRIX {
+        let wanted = has(&text.ptx, kind, ptx);
         let found =
             assembled.machine_code.lines().any(|l| l.contains(&format!("{instruction}.")) && l.contains(machine));
         if wanted && !found {
-            out.push(format!("{}: {ptx} became no {instruction} of {machine}", text.name));
+            out.push(format!("{}: {kind} of {ptx} became no {instruction} of {machine}", text.name));
         }
     }
     out
@@ -65,13 +85,13 @@ fn every_kernel_is_accepted_and_spills_nothing() {
             None => println!("{name} does not compile yet"),
         }
     }
-    for quantize in ["int8", "int4", "int4 f32"] {
-        let kernels = of_quantized("skel_minilm_l6_safetensors", quantize);
-        texts.extend(kernels.into_iter().map(|k| (k.ptx.clone(), k)));
+    for (name, options, is_pruned) in WITH_OPTIONS {
+        texts.extend(of_options(name, options, *is_pruned).into_iter().map(|k| (k.ptx.clone(), k)));
     }
     texts.extend(of_cases().into_iter().map(|k| (k.ptx.clone(), k)));
-    let has = |word: &str| texts.keys().any(|ptx| ptx.contains(word));
-    assert!(MATRIX.iter().all(|(ptx, ..)| has(ptx)), "every kind of matrix instruction is judged");
+    let is_judged = |kind: &str, types: &str| texts.keys().any(|ptx| has(ptx, kind, types));
+    let left: Vec<_> = MATRIX.iter().filter(|(kind, types, ..)| !is_judged(kind, types)).collect();
+    assert!(left.is_empty(), "no text has these: {left:?}");
     assert!(models >= 13 && texts.len() > 100, "{models} models, {} kernels", texts.len());
     let texts: Vec<Text> = texts.into_values().collect();
     let matrix = texts.iter().filter(|t| t.ptx.contains("mma.sync")).count();

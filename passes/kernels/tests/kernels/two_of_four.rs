@@ -39,15 +39,14 @@ fn is_on_tensor_cores(kernel: &Kernel, target: &str) -> bool {
 fn sizes_around_the_tiles() {
     let mut cases = vec![];
     for (dtype, all_columns) in [(DType::BF16, [64, 192, 320]), (DType::I8, [128, 256, 640])] {
-        for (i, t) in [0i64, 1, 7, 31, 32, 33, 63, 64, 65, 100, 130].into_iter().enumerate() {
-            for rows in [32, 48, 64, 144] {
+        for (i, t) in [0i64, 1, 31, 33, 64, 65, 100, 130].into_iter().enumerate() {
+            for rows in [48, 64, 144] {
                 let form = form(dtype, [rows, all_columns[(i + rows as usize / 16) % 3]]);
                 cases.push(case(&form, [1 + i as i64 % 3, t]));
             }
         }
         // So many blocks that a launch takes the larger tiles.
         cases.push(case(&form(dtype, [1536, 128]), [4, 100]));
-        cases.push(case(&form(dtype, [2048, 128]), [2, 400]));
     }
     let others: Vec<&str> =
         cases.iter().filter(|c| !is_on_tensor_cores(&c.kernel, "sm_80")).map(|c| &c.name[..]).collect();
