@@ -3,7 +3,7 @@
 //! To add a transform: add a variant and its row here, and the pass that requests it.
 
 use super::kernel::Container;
-use super::sparse::{Format, Part, TwoOfFour};
+use super::sparse::{Format, Part, TwoOfFour, Windows};
 use sardonyx_base::{DType, Dim, Error, Result, Tensor};
 use std::fmt;
 
@@ -120,6 +120,9 @@ impl Transform {
         match self {
             Transform::Sparse(part, Format::TwoOfFour(matrix)) => {
                 Transform::Sparse(part, Format::TwoOfFour(TwoOfFour { dtype, ..matrix }))
+            }
+            Transform::Sparse(part, Format::Windows(matrix)) => {
+                Transform::Sparse(part, Format::Windows(Windows { dtype, ..matrix }))
             }
             _ => self,
         }

@@ -20,7 +20,7 @@ use sardonyx_dialects::flow::{
     Body, Class, Container, FlowOp, Kernel, Layout, Memlet, Program, Statement, Step, Store, Transform,
 };
 use sardonyx_dialects::mlir::Module;
-use sardonyx_dialects::scalar::Conversion;
+use sardonyx_dialects::scalar::{Conversion, ScalarFn};
 use sardonyx_kernels::def::CHUNK_DEPTH;
 use sardonyx_kernels::target::Class as TargetClass;
 use sardonyx_kernels::{Lowered, Target, Words, lower, products};
@@ -101,12 +101,23 @@ fn matches(program: &Program, step: usize, for_gpu: Option<Target>) -> std::resu
 /// step.
 fn sparse(program: &Program, step: usize) -> Option<Site> {
     let k = kernel(&program.steps[step])?;
-    let [[value, x]] = products(k)?[..] else { return None };
+    let mut summed = k.body.iter().filter_map(|s| match s.body {
+        Body::Reduce { arg, .. } => Some(arg),
+        _ => None,
+    });
+    // Past the end of a row, a select replaces the product by 0.
+    let arg = match &k.body[summed.next()?].body {
+        Body::Apply { f: ScalarFn::Select, args } => &k.body[args[1]].body,
+        arg => arg,
+    };
+    let (Body::Apply { f: ScalarFn::Mul, args }, None) = (arg, summed.next()) else { return None };
+    let [value, x] = [args[0], args[1]];
     let values = read(k, value);
     let maker = program.producers()[program.steps[step].args[values]]?;
     let FlowOp::Param { source, .. } = &program.steps[maker].op else { return None };
     let is_for_tensor_cores = matches!(source.transform, Some(Transform::Sparse(_, f)) if f.is_for_tensor_cores());
-    let is_wide = [value, x].iter().all(|load| k.plain_load(*load).is_some() && k.body[*load].dtype == DType::F32);
+    let is_load = |load: &usize| matches!(k.body[*load].body, Body::Load { .. });
+    let is_wide = [value, x].iter().all(|load| is_load(load) && k.body[*load].dtype == DType::F32);
     let kernel = (is_for_tensor_cores && is_wide).then(|| narrowed(k, x, &[value], &|_| Encoding::Plain))?;
     Some(Site { kernel, panels: vec![values], rounded: vec![read(k, x)] })
 }

@@ -47,11 +47,15 @@ const COPIED: f64 = 2.0;
 /// Time of a 2:4 product on tensor cores compared with the dense one. The instruction multiplies twice as many columns;
 /// copies of the dense operand take as long as before (an assumption, not measured).
 const TENSOR_CORES: f64 = 0.65;
+/// Time of a stored value in vectors of eight rows compared with one of the dense product: shared memory delivers
+/// fragments of eight columns more slowly than tensor cores multiply them (an assumption, not measured).
+const VECTORS: f64 = 3.0;
 /// Number of rows of a work item that share one copy of a column's vectors.
 const ROWS: f64 = 128.0;
 
 const WORDS: Rule = Rule::of_class(Equality::FiniteOnly, "words");
 const GROUPS: Rule = Rule::of_class(Equality::FiniteOnly, "groups");
+const WINDOWS: Rule = Rule::of_class(Equality::FiniteOnly, "windows");
 const TWO_OF_FOUR: Rule = Rule::of_class(Equality::FiniteOnly, "two_of_four");
 /// The rules for products of bytes, which are exact, because integers have no infinity.
 const QUADS: Rule = Rule::of_class(Equality::Exact, "quads");
@@ -243,8 +247,8 @@ impl Site {
         let [[rows, columns], [row_stride, column_stride]] = [sizes, strides];
         let grid = Grid { rows, columns, row_stride, column_stride };
         let site = |format: Format| {
-            // Tensor cores have no lanes.
-            let layout = if format.is_for_tensor_cores() { None } else { lanes.clone()? };
+            // Fragments of 2:4 are read along K.
+            let layout = if matches!(format, Format::TwoOfFour(_)) { None } else { lanes.clone()? };
             let turned = layout.map(|layout| Turned { layout, by });
             Some(Site {
                 source: source.clone(),
@@ -269,6 +273,7 @@ impl Site {
             Format::Groups(_) => GROUPS,
             Format::TwoOfFour(matrix) if matrix.dtype == DType::I8 => TWO_OF_FOUR_BYTES,
             Format::TwoOfFour(_) => TWO_OF_FOUR,
+            Format::Windows(_) => WINDOWS,
         }
     }
 
@@ -283,6 +288,7 @@ impl Site {
                 stored + ADDED * flushed / (groups.m * groups.width) as f64 + COPIED / ROWS
             }
             Format::TwoOfFour(_) => TENSOR_CORES,
+            Format::Windows(_) => stored * VECTORS,
         }
     }
 
@@ -301,7 +307,8 @@ impl Site {
         let dense_ps = costs.on_tensor_cores(&dense, program, 1.0);
         let [moved, all] = [&sparse, &dense].map(|k| costs.on_tensor_cores(k, &trial, 0.0));
         let computed = (dense_ps - all) as f64 * self.part();
-        is_fast.then_some(Prices { dense: dense_ps, sparse: moved + computed as u64 })
+        let sparse = moved + computed as u64 + self.copying(program, at, costs);
+        is_fast.then_some(Prices { dense: dense_ps, sparse })
     }
 
     /// Estimates the times of the dense and the sparse product; `None` if there is no fast code for the sparse one.
@@ -316,12 +323,16 @@ impl Site {
         let pace = made.and_then(|k| lower(k).ok()).map_or(Pace::UNKNOWN, |lowered| lowered.pace());
         let k = kernel(&program.steps[at])?;
         let [moved, computed] = costs.work(k, program, Pace::FULL);
-        let copied = self.turned.as_ref().filter(|turned| turned.by.is_none());
-        let copy = copied.map_or(0, |turned| {
-            costs.kernel(&copy(&program.containers[program.steps[at].args[self.x.container]], &turned.layout), program)
-        });
+        let copy = self.copying(program, at, costs);
         let sparse = costs.launch() as f64 + moved + computed * self.part() / pace.share + copy as f64;
         Some(Prices { dense, sparse: sparse as u64 })
+    }
+
+    /// Estimates the time of the copy of the other operand to another layout, if there is one.
+    fn copying(&self, program: &Program, at: usize, costs: &Costs) -> u64 {
+        let copied = self.turned.as_ref().filter(|turned| turned.by.is_none());
+        let x = &program.containers[program.steps[at].args[self.x.container]];
+        copied.map_or(0, |turned| costs.kernel(&copy(x, &turned.layout), program))
     }
 
     fn missed(&self, prices: &Prices) -> Missed {

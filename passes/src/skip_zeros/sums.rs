@@ -6,7 +6,9 @@
 use crate::draft::Draft;
 use sardonyx_base::{DType, Dim};
 use sardonyx_dialects::flow::program::Id;
-use sardonyx_dialects::flow::sparse::{Format, Groups, HALF_ROWS, TILE_COLUMNS, TILE_ROWS, TwoOfFour, Words};
+use sardonyx_dialects::flow::sparse::{
+    Format, Groups, HALF_ROWS, TILE_COLUMNS, TILE_ROWS, TwoOfFour, WINDOW_ROWS, Windows, Words,
+};
 use sardonyx_dialects::flow::{Body, Kernel, Memlet, Program};
 use sardonyx_dialects::scalar::{Conversion, ScalarFn};
 
@@ -39,6 +41,13 @@ pub struct Sum {
     pub inner: Vec<Dim>,
 }
 
+/// Place of a stored word or vector: its number, the statement of its column, and the condition that there is one.
+struct Place {
+    at: Dim,
+    column: usize,
+    inside: usize,
+}
+
 /// Appends a sum to a body.
 pub struct Writer<'a> {
     pub body: &'a mut Draft,
@@ -58,6 +67,7 @@ impl Writer<'_> {
             Format::Words(words) => self.of_words(words),
             Format::Groups(groups) => self.of_groups(groups),
             Format::TwoOfFour(matrix) => self.of_two_of_four(matrix),
+            Format::Windows(matrix) => self.of_windows(matrix),
         }
     }
 
@@ -69,29 +79,50 @@ impl Writer<'_> {
     /// Appends Σj < length[n] value[first[n] + j] · x[column[first[n] + j]]; if words have several elements, the sum
     /// also runs over the elements of a word.
     fn of_words(&mut self, words: &Words) -> Sum {
-        let &[values, columns, starts] = self.parts else { unreachable!("word rows have three parts") };
-        let first = self.number(starts, vec![self.row.clone()], None);
-        let end = self.number(starts, vec![self.row.clone() + Dim::constant(1)], None);
-        let place = Kernel::value(first) + Kernel::var(self.summed);
-        let length = self.body.apply(ScalarFn::Sub, &[end, first], DType::I64);
-        let word = self.body.var(self.summed);
-        let inside = self.body.apply(ScalarFn::Lt, &[word, length], DType::Bool);
-        let column = self.number(columns, vec![place.clone()], Some(inside));
+        let place = self.stored(self.row.clone());
         // If words have several elements, the second inner variable numbers the elements of a word.
         let element = |word: Dim| match words.depth {
             1 => word,
             depth => word * Dim::constant(depth) + Kernel::var(self.summed + 1),
         };
-        let value = self.body.load(self.program, values, vec![element(place)], Some(inside));
-        let value = widened(self.body, value, words.dtype());
-        let x = self.factor.load(self.body, element(Kernel::value(column)), Some(inside));
+        let (value, x) = (vec![element(place.at.clone())], element(Kernel::value(place.column)));
+        let arg = self.guarded_product(&place, value, x, words.dtype());
+        let longest = rounded_up(words.longest, words.columns());
+        let inner = [longest, words.depth].map(Dim::constant);
+        Sum { arg, inner: inner[..if words.depth == 1 { 1 } else { 2 }].to_vec() }
+    }
+
+    /// Appends Σj < length[w] value[first[w] + j, row % 8] · x[column[first[w] + j]] for the row's window w = row / 8.
+    fn of_windows(&mut self, matrix: &Windows) -> Sum {
+        let height = Dim::constant(WINDOW_ROWS);
+        let place = self.stored(self.row.floordiv(&height));
+        let value = vec![place.at.clone(), self.row.modulo(&height)];
+        let arg = self.guarded_product(&place, value, Kernel::value(place.column), matrix.dtype);
+        Sum { arg, inner: vec![Dim::constant(rounded_up(matrix.longest, matrix.grid.columns))] }
+    }
+
+    /// Appends the place of the j-th stored word of a row, or vector of a window, with its column if there is one.
+    fn stored(&mut self, row: Dim) -> Place {
+        let &[_, columns, starts] = self.parts else { unreachable!("these formats have three parts") };
+        let first = self.number(starts, vec![row.clone()], None);
+        let end = self.number(starts, vec![row + Dim::constant(1)], None);
+        let at = Kernel::value(first) + Kernel::var(self.summed);
+        let length = self.body.apply(ScalarFn::Sub, &[end, first], DType::I64);
+        let word = self.body.var(self.summed);
+        let inside = self.body.apply(ScalarFn::Lt, &[word, length], DType::Bool);
+        let column = self.number(columns, vec![at.clone()], Some(inside));
+        Place { at, column, inside }
+    }
+
+    /// Appends the product of a stored value and the other operand at a column, or 0 past the end of a row.
+    fn guarded_product(&mut self, place: &Place, value: Vec<Dim>, column: Dim, dtype: DType) -> usize {
+        let value = self.body.load(self.program, self.parts[0], value, Some(place.inside));
+        let value = widened(self.body, value, dtype);
+        let x = self.factor.load(self.body, column, Some(place.inside));
         let dtype = self.body.body[x].dtype;
         let product = self.body.apply(ScalarFn::Mul, &[value, x], dtype);
         let zero = self.body.push(Body::Const(0.0), dtype);
-        let arg = self.body.apply(ScalarFn::Select, &[inside, product, zero], dtype);
-        let longest = ((words.longest + LENGTHS - 1).div_euclid(LENGTHS) * LENGTHS).min(words.columns());
-        let inner = [longest, words.depth].map(Dim::constant);
-        Sum { arg, inner: inner[..if words.depth == 1 { 1 } else { 2 }].to_vec() }
+        self.body.apply(ScalarFn::Select, &[place.inside, product, zero], dtype)
     }
 
     /// Appends Σc,i,u value[c, row / m, q, u] · x[width · c + column[c, row / m, q / n, u]] with q = patterns[row % m,
@@ -144,6 +175,11 @@ impl Writer<'_> {
         let arg = self.body.apply(ScalarFn::Mul, &[value, x], dtype);
         Sum { arg, inner: inner.map(by).to_vec() }
     }
+}
+
+/// The extent of a sum over rows of which the longest has `longest` words.
+fn rounded_up(longest: i64, most: i64) -> i64 {
+    ((longest + LENGTHS - 1).div_euclid(LENGTHS) * LENGTHS).min(most)
 }
 
 /// Widens bytes to i32, the type in which they are multiplied; f32 values stay as they are.

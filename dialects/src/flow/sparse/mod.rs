@@ -4,10 +4,12 @@
 
 mod groups;
 mod two_of_four;
+mod windows;
 mod words;
 
 pub use groups::{Groups, M_MAX, N_MAX, PATTERNS_MAX, patterns, places_of_rows};
 pub use two_of_four::{HALF_ROWS, TILE_COLUMNS, TILE_ROWS, TwoOfFour};
+pub use windows::{WINDOW_ROWS, Windows};
 pub use words::Words;
 
 use super::kernel::Container;
@@ -36,6 +38,8 @@ pub enum Format {
     Groups(Groups),
     /// Two of each four adjacent columns, in f32, bf16 or i8, for the sparse tensor cores of GPUs.
     TwoOfFour(TwoOfFour),
+    /// Vectors of eight rows, in f32 or bf16, for the tensor cores of GPUs.
+    Windows(Windows),
 }
 
 /// A container of a format.
@@ -43,9 +47,9 @@ pub enum Format {
 pub enum Part {
     /// The stored values, some of which may be 0.
     Values,
-    /// The column of each word (`Words`) or slot (`Groups`).
+    /// The column of each word (`Words`), slot (`Groups`) or vector (`Windows`).
     Columns,
-    /// The number of each row's first word, followed by the number of all words.
+    /// The number of each row's first word, or of each window's first vector, followed by the number of all.
     Starts,
     /// For each row of a block, the positions at which the row occurs in the concatenation of all patterns.
     Patterns,
@@ -99,6 +103,11 @@ static FORMATS: &[FormatRow] = &[
         dtype: DType::I8,
         found: |grid, values| TwoOfFour::found(grid, DType::I8, values).map(Format::TwoOfFour),
         from_text: |grid, text| TwoOfFour::from_text(grid, text).map(Format::TwoOfFour),
+    },
+    FormatRow {
+        dtype: DType::F32,
+        found: |grid, values| Windows::found(grid, values).map(Format::Windows),
+        from_text: |grid, text| Windows::from_text(grid, text).map(Format::Windows),
     },
 ];
 
@@ -180,7 +189,7 @@ impl Format {
     pub fn dtype(&self) -> DType {
         match self {
             Format::Words(words) => words.dtype(),
-            Format::Groups(_) => DType::F32,
+            Format::Groups(_) | Format::Windows(_) => DType::F32,
             Format::TwoOfFour(matrix) => matrix.parameter_dtype(),
         }
     }
@@ -200,9 +209,9 @@ impl Format {
         FORMATS.iter().filter(|_| fits).find_map(|row| (row.from_text)(grid, rest))
     }
 
-    /// Whether the format is one that the sparse tensor cores of GPUs multiply, rather than vector units.
+    /// Whether the format is one that the tensor cores of GPUs multiply, rather than vector units.
     pub fn is_for_tensor_cores(&self) -> bool {
-        matches!(self, Format::TwoOfFour(_))
+        matches!(self, Format::TwoOfFour(_) | Format::Windows(_))
     }
 
     /// Returns how the elements of the parameter form the matrix.
@@ -211,13 +220,14 @@ impl Format {
             Format::Words(words) => &words.grid,
             Format::Groups(groups) => &groups.grid,
             Format::TwoOfFour(matrix) => &matrix.grid,
+            Format::Windows(matrix) => &matrix.grid,
         }
     }
 
     /// Returns the format's containers, in the order in which kernels read them.
     pub fn parts(&self) -> &'static [Part] {
         match self {
-            Format::Words(_) => &[Part::Values, Part::Columns, Part::Starts],
+            Format::Words(_) | Format::Windows(_) => &[Part::Values, Part::Columns, Part::Starts],
             Format::Groups(_) => &[Part::Values, Part::Columns, Part::Patterns],
             Format::TwoOfFour(_) => &[Part::Values, Part::Positions],
         }
@@ -229,6 +239,7 @@ impl Format {
             Format::Words(words) => words.words * words.depth,
             Format::Groups(groups) => groups.slots() * groups.n,
             Format::TwoOfFour(matrix) => matrix.grid.elements() / 2,
+            Format::Windows(matrix) => matrix.vectors * WINDOW_ROWS,
         }
     }
 
@@ -238,6 +249,7 @@ impl Format {
             Format::Words(words) => words.container(part),
             Format::Groups(groups) => groups.container(part),
             Format::TwoOfFour(matrix) => matrix.container(part),
+            Format::Windows(matrix) => matrix.container(part),
         }
     }
 
@@ -247,6 +259,7 @@ impl Format {
             Format::Words(words) => words.part(part, parameter),
             Format::Groups(groups) => groups.part(part, parameter),
             Format::TwoOfFour(matrix) => matrix.part(part, parameter),
+            Format::Windows(matrix) => matrix.part(part, parameter),
         }
     }
 
@@ -256,6 +269,7 @@ impl Format {
             Format::Words(words) => words.thinned(parameter),
             Format::Groups(groups) => groups.thinned(parameter),
             Format::TwoOfFour(matrix) => matrix.thinned(parameter),
+            Format::Windows(matrix) => matrix.thinned(parameter),
         }
     }
 }
@@ -266,6 +280,7 @@ impl fmt::Display for Format {
             Format::Words(words) => words.fmt(f),
             Format::Groups(groups) => groups.fmt(f),
             Format::TwoOfFour(matrix) => matrix.fmt(f),
+            Format::Windows(matrix) => matrix.fmt(f),
         }
     }
 }
@@ -281,6 +296,22 @@ fn stored(dtype: DType, dims: Vec<usize>, all: Vec<f32>) -> Tensor {
         DType::I8 => Tensor::from_vec(dims, all.into_iter().map(|v| v as i8).collect()),
         _ => Tensor::from_vec(dims, all),
     }
+}
+
+/// Types of stored values that are not always that of the parameter, with their names in the text of a format.
+static TYPES: &[(DType, &str)] = &[(DType::F32, "f32"), (DType::BF16, "bf16"), (DType::I8, "i8")];
+
+fn type_name(dtype: DType) -> &'static str {
+    TYPES.iter().find(|(other, _)| *other == dtype).map_or("", |(_, name)| name)
+}
+
+/// A tensor of one of `TYPES`; bf16 values are rounded to nearest.
+fn of_floats(dtype: DType, dims: Vec<usize>, all: Vec<f32>) -> Result<Tensor> {
+    if dtype != DType::BF16 {
+        return Ok(stored(dtype, dims, all));
+    }
+    let rounded = all.into_iter().flat_map(|v| half::bf16::from_f32(v).to_le_bytes());
+    Tensor::new(DType::BF16, dims, rounded.collect::<Vec<u8>>().into())
 }
 
 /// Parses two integers separated by `mark`.
@@ -353,6 +384,9 @@ mod tests {
             "16x32 strides 32,1 two_of_four bf16",
             "24x64 strides 64,1 two_of_four f32",
             "16x64 strides 64,1 two_of_four u8",
+            "12x64 strides 64,1 windows 3 longest 3 f32",
+            "16x64 strides 64,1 windows 7 longest 3 bf16",
+            "16x64 strides 64,1 windows 6 longest 3 i8",
         ] {
             assert_eq!(Format::from_text(wrong), None, "{wrong}");
         }

@@ -6,7 +6,7 @@
 //! and of the row eight further down in the high half. For bytes, lane `4 · (row mod 8) + row / 8 + 2 · (column / 32)`
 //! has the positions of 32 columns of one row.
 
-use super::{Grid, Part, elements, stored};
+use super::{Grid, Part, TYPES, elements, of_floats, type_name};
 use crate::flow::kernel::Container;
 use sardonyx_base::{DType, Dim, Error, Result, Tensor};
 use std::fmt;
@@ -29,14 +29,10 @@ pub const HALF_ROWS: i64 = 8;
 /// Number of lanes that have the positions of a row, or of two rows.
 const QUAD: i64 = 4;
 
-/// Types of the stored values, with their names in the text of a format.
-static TYPES: &[(DType, &str)] = &[(DType::F32, "f32"), (DType::BF16, "bf16"), (DType::I8, "i8")];
-
 /// Writes text such as `64x128 strides 128,1 two_of_four bf16`.
 impl fmt::Display for TwoOfFour {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        let dtype = TYPES.iter().find(|(dtype, _)| *dtype == self.dtype).map_or("", |(_, name)| name);
-        write!(f, "{} two_of_four {dtype}", self.grid)
+        write!(f, "{} two_of_four {}", self.grid, type_name(self.dtype))
     }
 }
 
@@ -134,11 +130,7 @@ impl TwoOfFour {
         if part == Part::Values {
             let value = |((row, column), i): ((i64, i64), i64)| values[self.grid.place(row, column + i)];
             let values: Vec<f32> = all.iter().flat_map(|(at, kept)| kept.map(|i| value((*at, i)))).collect();
-            if self.dtype != DType::BF16 {
-                return Ok(stored(self.dtype, dims, values));
-            }
-            let rounded = values.into_iter().flat_map(|v| half::bf16::from_f32(v).to_le_bytes());
-            return Tensor::new(DType::BF16, dims, rounded.collect::<Vec<u8>>().into());
+            return of_floats(self.dtype, dims, values);
         }
         let across = self.grid.columns / TILE_COLUMNS;
         let mut words = vec![0u32; dims.iter().product()];
@@ -191,11 +183,11 @@ mod tests {
         let all: Vec<f32> = (0..32 * 128).map(|i| (i % 101) as f32 - 50.0).collect();
         for dtype in [DType::BF16, DType::I8] {
             let matrix = TwoOfFour { grid: GRID, dtype };
-            let parameter = stored(matrix.parameter_dtype(), vec![32, 128], all.clone());
+            let parameter = super::super::stored(matrix.parameter_dtype(), vec![32, 128], all.clone());
             let mut values = elements(&matrix.thinned(&parameter).unwrap()).unwrap();
             // Fours with one nonzero, which may be the last, and with none.
             values[..12].copy_from_slice(&[0.0, 0.0, 0.0, 5.0, 0.0, 6.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]);
-            let parameter = stored(matrix.parameter_dtype(), vec![32, 128], values.clone());
+            let parameter = super::super::stored(matrix.parameter_dtype(), vec![32, 128], values.clone());
             assert_eq!(TwoOfFour::found(GRID, dtype, &values), Some(matrix));
             assert_eq!(unpacked(&matrix, &parameter), values, "{matrix}");
         }

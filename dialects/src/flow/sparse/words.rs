@@ -106,26 +106,8 @@ impl Words {
     pub fn part(&self, part: Part, parameter: &Tensor) -> Result<Tensor> {
         let defect = || Error::defect("what is made sparse has other words than its matrix");
         let values = elements(parameter).filter(|values| self.grid.holds(values)).ok_or_else(defect)?;
-        // Row and column of each word; `None` for padding.
-        let mut words: Vec<Option<(i64, i64)>> = vec![];
-        let mut starts = vec![0i32];
-        for row in 0..self.grid.rows {
-            let first = words.len();
-            words.extend(self.nonzero(&values, row).map(|column| Some((row, column))));
-            if (words.len() - first) as i64 > self.longest || words.len() as i64 > self.words {
-                return Err(defect());
-            }
-            // A row is padded only with the zero words that do not fit in the rows after it.
-            let left = self.words - words.len() as i64;
-            let own = (words.len() - first) as i64;
-            let rows_left = (self.grid.rows - row - 1).saturating_mul(self.longest);
-            let more = (left - rows_left).clamp(0, self.longest - own);
-            words.extend((0..more).map(|_| None));
-            starts.push(words.len() as i32);
-        }
-        if words.len() as i64 != self.words {
-            return Err(defect());
-        }
+        let columns = |row: i64| self.nonzero(&values, row).collect();
+        let (words, starts) = laid_out(self.grid.rows, [self.words, self.longest], columns).ok_or_else(defect)?;
         let value = |word: Option<(i64, i64)>, i: i64| {
             word.map_or(0.0, |(row, column)| values[self.grid.place(row, column * self.depth + i)])
         };
@@ -146,6 +128,33 @@ impl Words {
             Part::Patterns | Part::Positions => return Err(defect()),
         })
     }
+}
+
+/// Row and column of each word, and the number of each row's first word, given the columns of the words of a row. Rows are
+/// filled up with padding (`None`) at their ends to `n_words` words. None if a row has more than `longest` words, or all
+/// rows have more than `n_words`.
+#[allow(clippy::type_complexity)]
+pub(super) fn laid_out(
+    rows: i64,
+    [n_words, longest]: [i64; 2],
+    columns: impl Fn(i64) -> Vec<i64>,
+) -> Option<(Vec<Option<(i64, i64)>>, Vec<i32>)> {
+    let (mut words, mut starts) = (vec![], vec![0i32]);
+    for row in 0..rows {
+        let first = words.len();
+        words.extend(columns(row).into_iter().map(|column| Some((row, column))));
+        let own = (words.len() - first) as i64;
+        if own > longest || words.len() as i64 > n_words {
+            return None;
+        }
+        // A row is padded only with the zero words that do not fit in the rows after it.
+        let left = n_words - words.len() as i64;
+        let rows_left = (rows - row - 1).saturating_mul(longest);
+        let more = (left - rows_left).clamp(0, longest - own);
+        words.extend((0..more).map(|_| None));
+        starts.push(words.len() as i32);
+    }
+    (words.len() as i64 == n_words).then_some((words, starts))
 }
 
 #[cfg(test)]

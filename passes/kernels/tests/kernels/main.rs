@@ -22,6 +22,7 @@ mod staged;
 mod tiles;
 mod two_of_four;
 mod two_sums;
+mod windows;
 
 /// Checks the cases of this run as machine code and as PTX.
 fn check(cases: Vec<harness::Case>) {

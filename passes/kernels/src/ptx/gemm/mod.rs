@@ -17,6 +17,7 @@ pub(super) mod operand;
 mod plan;
 pub mod two_of_four;
 pub mod warpgroups;
+pub mod windows;
 
 pub use mma::Factors;
 pub(super) use plan::{BLOCKS_MIN, choice, reaches};

@@ -41,7 +41,7 @@ impl Gemm {
 
     /// Adds the sectors that the statements after the reduction request, for each block of eight rows and eight
     /// columns.
-    fn epilogue_requests(&self, launch: &Launch, traffic: &mut [Traffic], (tiles_m, tiles_n): (i64, i64)) {
+    pub(super) fn epilogue_requests(&self, launch: &Launch, traffic: &mut [Traffic], (tiles_m, tiles_n): (i64, i64)) {
         let (shape, columns, def) = (self.shape, self.columns(), launch.def);
         let shared = self.per_column(def, &def.dependences());
         let needed = self.accesses(def);

@@ -1,0 +1,88 @@
+//! Products with a matrix in vectors of eight rows on the tensor cores of a simulated GPU
+
+use crate::build::Builder;
+use crate::harness::{Case, Random};
+use crate::ptx;
+use sardonyx_base::{DType, Tensor};
+use sardonyx_dialects::flow::kernel::{Kernel, Layout};
+use sardonyx_dialects::flow::sparse::{Grid, Part, Windows};
+use sardonyx_dialects::scalar::ScalarFn;
+use sardonyx_kernels::{Target, lower};
+
+/// y[b, t, n] = Σ value · x[b, t, column] + bias[n], with the tokens of x contiguous
+fn product(form: &Windows) -> Kernel {
+    let [n, k, vectors, starts, longest] =
+        [form.grid.rows, form.grid.columns, form.vectors, form.windows() + 1, form.longest].map(|n| n.to_string());
+    let mut b = Builder::new(&["b", "t", &n], &[&longest]);
+    let first = b.load(DType::I32, &[&starts], &["%2 floordiv 8"]);
+    let first = b.convert(first, DType::I64);
+    let end = b.again(0, &["%2 floordiv 8 + 1"]);
+    let end = b.convert(end, DType::I64);
+    let (vector, length) = (b.index("%3"), b.apply(ScalarFn::Sub, &[end, first]));
+    let inside = b.apply(ScalarFn::Lt, &[vector, length]);
+    let place = format!("${first} + %3");
+    let column = b.guarded(DType::U16, &[&vectors], &[&place], Some(inside));
+    let column = b.convert(column, DType::I64);
+    let value = b.guarded(DType::BF16, &[&vectors, "8"], &[&place, "%2 mod 8"], Some(inside));
+    let value = b.convert(value, DType::F32);
+    let x = b.guarded(DType::BF16, &["b", "t", &k], &["%0", "%1", &format!("${column}")], Some(inside));
+    let x = b.convert(x, DType::F32);
+    let (product, zero) = (b.apply(ScalarFn::Mul, &[value, x]), b.constant(0.0, DType::F32));
+    let chosen = b.apply(ScalarFn::Select, &[inside, product, zero]);
+    let sum = b.reduce(sardonyx_dialects::scalar::ReduceFn::Add, chosen);
+    let bias = b.load(DType::F32, &[&n], &["%2"]);
+    let sum = b.apply(ScalarFn::Add, &[sum, bias]);
+    b.store(sum, &["b", "t", &n], &["%0", "%1", "%2"]);
+    b.0.reads[3].layout = Layout::Order(vec![2, 0, 1]);
+    b.0
+}
+
+/// A random matrix of which one in `one_in` vectors is there; some windows have none.
+fn case([rows, columns]: [i64; 2], one_in: u64, [b, t]: [i64; 2]) -> Case {
+    let grid = Grid { rows, columns, row_stride: columns, column_stride: 1 };
+    let mut random = Random(rows as u64);
+    let there: Vec<bool> = (0..rows / 8 * columns)
+        .map(|vector| vector / columns % 5 != 3 && (random.unit().abs() * 1e6) as u64 % one_in == 0)
+        .collect();
+    let value = |i: i64, random: &mut Random| match there[(i / columns / 8 * columns + i % columns) as usize] {
+        true => (random.unit() * 9.0).trunc() as f32,
+        false => 0.0,
+    };
+    let values: Vec<f32> = (0..rows * columns).map(|i| value(i, &mut random)).collect();
+    let form = Windows { dtype: DType::BF16, ..Windows::found(grid, &values).unwrap() };
+    let w = Tensor::from_vec(grid.parameter_dims(), values);
+    let part = |part| form.part(part, &w).unwrap();
+    let case = Case::new(&format!("{form}, {b} of {t} tokens"), product(&form), &[("b", b), ("t", t)]);
+    case.within(1e-5, 1e-5).read(0, part(Part::Starts)).read(1, part(Part::Columns)).read(2, part(Part::Values))
+}
+
+#[test]
+fn sizes_around_the_tiles() {
+    let mut cases = vec![];
+    for (i, t) in [0i64, 1, 15, 16, 33, 64, 65, 130].into_iter().enumerate() {
+        for (rows, columns) in [(16, 128), (48, 768), (272, 384), (40, 1536), (24, 3072)] {
+            cases.push(case([rows, columns], [3, 11, 40][i % 3], [1 + i as i64 % 3, t]));
+        }
+    }
+    let sm_80 = Target::from_ptx("sm_80").unwrap();
+    let is_slow = |case: &&Case| !lower(&case.kernel).unwrap().for_gpu(sm_80).is_on_tensor_cores();
+    let slow: Vec<&str> = cases.iter().filter(is_slow).map(|case| &case.name[..]).collect();
+    assert!(slow.is_empty(), "{slow:?}");
+    ptx::check(&cases);
+}
+
+/// The order of vectors lets the lanes of an instruction read from different banks.
+#[test]
+fn lines_of_columns_are_read_with_few_bank_conflicts() {
+    let case = case([128, 768], 7, [1, 64]);
+    let lowered = lower(&case.kernel).unwrap();
+    let outcome = ptx::launch(&lowered, &case, 1);
+    assert!(outcome.report.findings.is_empty(), "{:?}", outcome.report.findings);
+    let shared = &outcome.report.counters.shared;
+    assert!(4 * shared.conflicts() <= shared.wavefronts, "{} of {}", shared.conflicts(), shared.wavefronts);
+    let stated = lowered.for_gpu(Target::from_ptx("sm_80").unwrap()).movement(&outcome.params);
+    for (buffer, stated) in stated.iter().enumerate().filter(|(_, stated)| !stated.from_data) {
+        let found = outcome.counters(buffer).map_or(0, |c| c.loads.sectors + c.stores.sectors) as i64;
+        assert_eq!(found, stated.scheduled, "buffer {buffer}");
+    }
+}
