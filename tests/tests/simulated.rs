@@ -87,11 +87,11 @@ fn minilm_of_int4_with_f32_activations_for_both() {
     check_codes(&["int4", "--activations", "f32"]);
 }
 
-/// Prunes MiniLM to 2:4 and runs it on a simulated GPU. Returns the output, and whether the code has the instruction.
-fn pruned(target: &str, options: &[&str], instruction: &str) -> (Vec<u8>, bool) {
+/// Prunes MiniLM and runs it on a simulated GPU. Returns the output, and whether the code has the instruction.
+fn pruned(target: &str, rule: &str, options: &[&str], instruction: &str) -> (Vec<u8>, bool) {
     let folder = tempfile::tempdir().unwrap();
     let artifact = folder.path().join("m.sdx");
-    let targets = ["--no-entries", "--no-selftest", "--sparsify", "2:4", "--target", &format!("cuda:{target}")];
+    let targets = ["--no-entries", "--no-selftest", "--sparsify", rule, "--target", &format!("cuda:{target}")];
     compile(&model("skel_minilm_l6_safetensors"), &artifact, &[&targets[..], options].concat());
     let mut command = Command::new(program("sardonyx-run"));
     command.arg("run").arg(&artifact).args(["--device", &format!("sim:{target}"), "--output-dir"]).arg(folder.path());
@@ -107,16 +107,24 @@ fn pruned(target: &str, options: &[&str], instruction: &str) -> (Vec<u8>, bool) 
 
 #[test]
 fn zeros_of_2_4_bytes_are_skipped_exactly() {
-    let (skipped, is_sparse) = pruned("sm_80", &["--quantize", "int8"], "mma.sp.");
-    let (multiplied, is_dense) = pruned("sm_80", &["--quantize", "int8", "--sparsity", "off"], "mma.sp.");
+    let (skipped, is_sparse) = pruned("sm_80", "2:4", &["--quantize", "int8"], "mma.sp.");
+    let (multiplied, is_dense) = pruned("sm_80", "2:4", &["--quantize", "int8", "--sparsity", "off"], "mma.sp.");
     assert!(is_sparse && !is_dense && skipped == multiplied);
 }
 
 #[test]
 fn zeros_of_2_4_bf16_are_skipped_by_warps_as_by_warpgroups() {
-    let (by_warps, has_mma) = pruned("sm_80", &["--precision", "bf16"], "mma.sp.");
-    let (by_warpgroups, has_wgmma) = pruned("sm_90a", &["--precision", "bf16"], "wgmma.mma_async.sp.");
+    let (by_warps, has_mma) = pruned("sm_80", "2:4", &["--precision", "bf16"], "mma.sp.");
+    let (by_warpgroups, has_wgmma) = pruned("sm_90a", "2:4", &["--precision", "bf16"], "wgmma.mma_async.sp.");
     assert!(has_mma && has_wgmma && by_warps == by_warpgroups);
+}
+
+/// Both devices multiply vectors of eight rows by single warps, in the same order.
+#[test]
+fn vectors_of_eight_rows_are_multiplied_alike() {
+    let trans = "ldmatrix.sync.aligned.m8n8.x4.trans";
+    let [a, b] = ["sm_80", "sm_90a"].map(|target| pruned(target, "block:0.9,8x1", &["--precision", "bf16"], trans));
+    assert!(a.1 && a == b);
 }
 
 /// Winograd's algorithm for convolutions and the removal of masked rows do not exist for GPUs, but the CPU keeps both.

@@ -15,6 +15,8 @@ use sardonyx_dialects::scalar::{Conversion, ScalarFn};
 /// The length of the longest row is rounded up to a multiple of this, so that matrices with similar rows share a
 /// kernel.
 const LENGTHS: i64 = 32;
+/// The same for windows, whose lengths differ more and do not matter to the code.
+const LENGTHS_OF_WINDOWS: i64 = 256;
 
 /// The other operand, which a body loads at a column, possibly under a guard.
 pub struct Factor<'a> {
@@ -85,20 +87,20 @@ impl Writer<'_> {
             1 => word,
             depth => word * Dim::constant(depth) + Kernel::var(self.summed + 1),
         };
-        let (value, x) = (vec![element(place.at.clone())], element(Kernel::value(place.column)));
+        let (value, x) = (element(place.at.clone()), element(Kernel::value(place.column)));
         let arg = self.guarded_product(&place, value, x, words.dtype());
-        let longest = rounded_up(words.longest, words.columns());
+        let longest = rounded_up(words.longest, LENGTHS, words.columns());
         let inner = [longest, words.depth].map(Dim::constant);
         Sum { arg, inner: inner[..if words.depth == 1 { 1 } else { 2 }].to_vec() }
     }
 
-    /// Appends Σj < length[w] value[first[w] + j, row % 8] · x[column[first[w] + j]] for the row's window w = row / 8.
+    /// Appends Σj < length[w] value[8 · (first[w] + j) + row % 8] · x[column[first[w] + j]] for the row's window w = row / 8.
     fn of_windows(&mut self, matrix: &Windows) -> Sum {
         let height = Dim::constant(WINDOW_ROWS);
         let place = self.stored(self.row.floordiv(&height));
-        let value = vec![place.at.clone(), self.row.modulo(&height)];
+        let value = place.at.clone() * height.clone() + self.row.modulo(&height);
         let arg = self.guarded_product(&place, value, Kernel::value(place.column), matrix.dtype);
-        Sum { arg, inner: vec![Dim::constant(rounded_up(matrix.longest, matrix.grid.columns))] }
+        Sum { arg, inner: vec![Dim::constant(rounded_up(matrix.longest, LENGTHS_OF_WINDOWS, matrix.grid.columns))] }
     }
 
     /// Appends the place of the j-th stored word of a row, or vector of a window, with its column if there is one.
@@ -115,8 +117,8 @@ impl Writer<'_> {
     }
 
     /// Appends the product of a stored value and the other operand at a column, or 0 past the end of a row.
-    fn guarded_product(&mut self, place: &Place, value: Vec<Dim>, column: Dim, dtype: DType) -> usize {
-        let value = self.body.load(self.program, self.parts[0], value, Some(place.inside));
+    fn guarded_product(&mut self, place: &Place, value: Dim, column: Dim, dtype: DType) -> usize {
+        let value = self.body.load(self.program, self.parts[0], vec![value], Some(place.inside));
         let value = widened(self.body, value, dtype);
         let x = self.factor.load(self.body, column, Some(place.inside));
         let dtype = self.body.body[x].dtype;
@@ -178,8 +180,8 @@ impl Writer<'_> {
 }
 
 /// The extent of a sum over rows of which the longest has `longest` words.
-fn rounded_up(longest: i64, most: i64) -> i64 {
-    ((longest + LENGTHS - 1).div_euclid(LENGTHS) * LENGTHS).min(most)
+fn rounded_up(longest: i64, to: i64, most: i64) -> i64 {
+    ((longest + to - 1).div_euclid(to) * to).min(most)
 }
 
 /// Widens bytes to i32, the type in which they are multiplied; f32 values stay as they are.

@@ -4,6 +4,7 @@
 // RUN: sardonyx-opt %s --split-input-file --one-in 3 --option target=cuda:sm_80 --option assume-finite=true --pass-pipeline='builtin.module(sdx-to-flow,skip-zeros)' --remarks skip-zeros 2>&1 | FileCheck %s --check-prefix=WIDE
 // RUN: sardonyx-opt %s --split-input-file --one-in 3 --option target=cuda:sm_80 --option precision=bf16 --pass-pipeline='builtin.module(sdx-to-flow,skip-zeros)' --remarks skip-zeros 2>&1 | FileCheck %s --check-prefix=HELD
 // RUN: sardonyx-opt %s --split-input-file --one-in 3 --option target=cuda:sm_80 --validate --pass-pipeline='builtin.module(sdx-to-flow,inline-maps,fuse-epilogues,int8-contractions,skip-zeros)' 2>/dev/null | FileCheck %s --check-prefix=BYTES
+// RUN: sardonyx-opt %s --split-input-file --one-in 97 --option target=cuda:sm_80 --option sparsity=always --option assume-finite=true --option precision=bf16 --validate --pass-pipeline='builtin.module(sdx-to-flow,inline-maps,fuse-epilogues,skip-zeros,pack-weights,lower-precision)' 2>/dev/null | FileCheck %s --check-prefix=VECTORS
 // RUN: sardonyx-opt %s --split-input-file --one-in 1 --option target=cuda:sm_80 --option assume-finite=true --option precision=bf16 --pass-pipeline='builtin.module(sdx-to-flow,skip-zeros)' | FileCheck %s --check-prefix=DENSE
 
 // DENSE-NOT: sparse_
@@ -114,4 +115,26 @@ func.func @bytes(%x: !x) -> !y {
   %1 = sdx.convert %w : !w -> !wi
   %2 = sdx.contract "mk,nk->mn"(%0, %1) : (!xi, !wi) -> !y
   return %2 : !y
+}
+
+// -----
+
+!x = !sdx.tensor<[b, 768], f32>
+!w = !sdx.tensor<[768, 808], f32>
+!y = !sdx.tensor<[b, 808], f32>
+
+// Of 620,544 weights 6,398 are not 0: vectors of eight rows are a twelfth of the matrix, and 808 rows are no whole number of tiles of 16. x is copied, so that the tokens of a column
+// are contiguous.
+
+// VECTORS-LABEL: func.func @vectors
+// VECTORS-DAG: %[[COLUMNS:.*]] = flow.param "w" transform "sparse_columns 808x768 strides 1,808 windows [[N:[0-9]+]] longest [[L:[0-9]+]] f32" : <[[[N]]], ui16, row_major>
+// VECTORS-DAG: %[[STARTS:.*]] = flow.param "w" transform "sparse_starts {{.*}}" : <[102], i32, row_major>
+// VECTORS-DAG: %[[VALUES:.*]] = flow.param "w" transform "sparse_values {{.*}} bf16" : <[{{[0-9]+}}], bf16, row_major>
+// VECTORS-DAG: %[[X:.*]] = flow.kernel outer ["768", "b"] inner [](%arg0) {{.*}} bf16, "order<1, 0>">
+// VECTORS: flow.kernel outer ["b", "808"] inner [{{.*}}]({{.*}}%[[STARTS]]{{.*}})
+// VECTORS: flow.load {{[0-9]}} ["((%1) floordiv (8))"] : i32
+func.func @vectors(%x: !x) -> !y {
+  %w = sdx.param "w" : !w
+  %0 = sdx.contract "mk,kn->mn"(%x, %w) : (!x, !w) -> !y
+  return %0 : !y
 }

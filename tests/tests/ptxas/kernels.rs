@@ -29,13 +29,13 @@ pub fn of_model(name: &str) -> Option<Vec<Text>> {
     compiled(name, Options::default(), vec![])
 }
 
-/// Kernels of a model compiled with options, and with weights pruned to 2:4 if `is_pruned`.
-pub fn of_options(name: &str, given: &[&str], is_pruned: bool) -> Vec<Text> {
+/// Kernels of a model compiled with options, and with weights pruned by a rule, if there is one.
+pub fn of_options(name: &str, given: &[&str], rule: Option<&str>) -> Vec<Text> {
     let mut options = Options::default();
     for option in given {
         options.set(option).expect("such options there are");
     }
-    let pruned = if is_pruned { vec![Choice::parse("2:4").expect("it is a rule")] } else { vec![] };
+    let pruned = rule.map(|rule| Choice::parse(rule).expect("it is a rule")).into_iter().collect();
     compiled(name, options, pruned).expect("it compiles")
 }
 

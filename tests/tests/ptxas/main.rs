@@ -24,15 +24,16 @@ static MATRIX: &[(&str, &str, &str, &str)] = &[
     ("wgmma.mma_async.sp.sync", ".f32.bf16.bf16", "HGMMA.SP", "F32.BF16"),
 ];
 
-/// Models that are compiled with options, and whether their weights are pruned to 2:4.
-static WITH_OPTIONS: &[(&str, &[&str], bool)] = &[
-    ("skel_minilm_l6_safetensors", &["quantize=int8", "activations=int8"], false),
-    ("skel_minilm_l6_safetensors", &["quantize=int4", "activations=int8"], false),
-    ("skel_minilm_l6_safetensors", &["quantize=int4", "activations=f32"], false),
-    ("skel_minilm_l6_safetensors", &["precision=bf16"], false),
-    ("skel_llama_tiny_kv_ts17", &["precision=bf16"], false),
-    ("skel_minilm_l6_safetensors", &["precision=bf16"], true),
-    ("skel_minilm_l6_safetensors", &["quantize=int8", "activations=int8"], true),
+/// Models that are compiled with options, and the rule by which weights are pruned.
+static WITH_OPTIONS: &[(&str, &[&str], Option<&str>)] = &[
+    ("skel_minilm_l6_safetensors", &["quantize=int8", "activations=int8"], None),
+    ("skel_minilm_l6_safetensors", &["quantize=int4", "activations=int8"], None),
+    ("skel_minilm_l6_safetensors", &["quantize=int4", "activations=f32"], None),
+    ("skel_minilm_l6_safetensors", &["precision=bf16"], None),
+    ("skel_llama_tiny_kv_ts17", &["precision=bf16"], None),
+    ("skel_minilm_l6_safetensors", &["precision=bf16"], Some("2:4")),
+    ("skel_minilm_l6_safetensors", &["quantize=int8", "activations=int8"], Some("2:4")),
+    ("skel_minilm_l6_safetensors", &["precision=bf16"], Some("block:0.9,8x1")),
 ];
 
 /// Whether a text has an instruction of this kind and these types.
@@ -85,8 +86,8 @@ fn every_kernel_is_accepted_and_spills_nothing() {
             None => println!("{name} does not compile yet"),
         }
     }
-    for (name, options, is_pruned) in WITH_OPTIONS {
-        texts.extend(of_options(name, options, *is_pruned).into_iter().map(|k| (k.ptx.clone(), k)));
+    for (name, options, rule) in WITH_OPTIONS {
+        texts.extend(of_options(name, options, *rule).into_iter().map(|k| (k.ptx.clone(), k)));
     }
     texts.extend(of_cases().into_iter().map(|k| (k.ptx.clone(), k)));
     let is_judged = |kind: &str, types: &str| texts.keys().any(|ptx| has(ptx, kind, types));

@@ -82,13 +82,13 @@ impl Windows {
 
     /// The container of a part; none if the format has no such part.
     pub fn container(&self, part: Part) -> Option<Container> {
-        let (dtype, dims) = match part {
-            Part::Values => (self.dtype, vec![self.vectors, WINDOW_ROWS]),
-            Part::Columns => (self.column_dtype(), vec![self.vectors]),
-            Part::Starts => (DType::I32, vec![self.windows() + 1]),
+        let (dtype, n) = match part {
+            Part::Values => (self.dtype, self.vectors * WINDOW_ROWS),
+            Part::Columns => (self.column_dtype(), self.vectors),
+            Part::Starts => (DType::I32, self.windows() + 1),
             Part::Patterns | Part::Positions => return None,
         };
-        Some(Container::plain(dtype, dims.into_iter().map(Dim::constant).collect()))
+        Some(Container::plain(dtype, vec![Dim::constant(n)]))
     }
 
     fn column_dtype(&self) -> DType {
@@ -118,7 +118,7 @@ impl Windows {
                 let eight = |vector: Option<(i64, i64)>| (0..WINDOW_ROWS).map(move |row| (vector, row));
                 let all = vectors.into_iter().flat_map(eight);
                 let all = all.map(|(vector, row)| vector.map_or(0.0, |vector| value(vector, row)));
-                of_floats(self.dtype, vec![n, WINDOW_ROWS as usize], all.collect())?
+                of_floats(self.dtype, vec![n * WINDOW_ROWS as usize], all.collect())?
             }
             Part::Columns => {
                 let columns = vectors.iter().map(|vector| vector.map_or(0, |(_, column)| column)).collect();
@@ -173,7 +173,7 @@ mod tests {
         let full = Tensor::from_vec(vec![16, 40], vec![1.0f32; 16 * 40]);
         assert!(matrix.part(Part::Values, &full).is_err());
         let thin = matrix.thinned(&full).unwrap();
-        assert_eq!(matrix.part(Part::Values, &thin).unwrap().dims(), [13, 8]);
+        assert_eq!(matrix.part(Part::Values, &thin).unwrap().dims(), [13 * 8]);
         assert_eq!(matrix.part(Part::Starts, &thin).unwrap().to_vec::<i32>().unwrap(), [0, 6, 13]);
     }
 }

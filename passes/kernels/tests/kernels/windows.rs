@@ -11,8 +11,9 @@ use sardonyx_kernels::{Target, lower};
 
 /// y[b, t, n] = Σ value · x[b, t, column] + bias[n], with the tokens of x contiguous
 fn product(form: &Windows) -> Kernel {
-    let [n, k, vectors, starts, longest] =
-        [form.grid.rows, form.grid.columns, form.vectors, form.windows() + 1, form.longest].map(|n| n.to_string());
+    let Windows { grid, vectors, longest, .. } = *form;
+    let [n, k, values, vectors, starts, longest] =
+        [grid.rows, grid.columns, 8 * vectors, vectors, form.windows() + 1, longest].map(|n| n.to_string());
     let mut b = Builder::new(&["b", "t", &n], &[&longest]);
     let first = b.load(DType::I32, &[&starts], &["%2 floordiv 8"]);
     let first = b.convert(first, DType::I64);
@@ -23,7 +24,7 @@ fn product(form: &Windows) -> Kernel {
     let place = format!("${first} + %3");
     let column = b.guarded(DType::U16, &[&vectors], &[&place], Some(inside));
     let column = b.convert(column, DType::I64);
-    let value = b.guarded(DType::BF16, &[&vectors, "8"], &[&place, "%2 mod 8"], Some(inside));
+    let value = b.guarded(DType::BF16, &[&values], &[&format!("8 * ({place}) + %2 mod 8")], Some(inside));
     let value = b.convert(value, DType::F32);
     let x = b.guarded(DType::BF16, &["b", "t", &k], &["%0", "%1", &format!("${column}")], Some(inside));
     let x = b.convert(x, DType::F32);
@@ -69,6 +70,30 @@ fn sizes_around_the_tiles() {
     let slow: Vec<&str> = cases.iter().filter(is_slow).map(|case| &case.name[..]).collect();
     assert!(slow.is_empty(), "{slow:?}");
     ptx::check(&cases);
+}
+
+/// Columns and starts are checked, because they are places in shared and in global memory.
+#[test]
+fn false_columns_and_starts_set_the_status() {
+    let good = case([48, 128], 4, [1, 20]);
+    let lowered = lower(&good.kernel).unwrap();
+    let status = |read: usize, tensor: Tensor| {
+        let case = case([48, 128], 4, [1, 20]).read(read, tensor);
+        let outcome = ptx::launch(&lowered, &case, 1);
+        assert!(outcome.report.findings.is_empty(), "{:?}", outcome.report.findings);
+        outcome.status
+    };
+    assert_eq!(status(1, good.reads[1].clone()), 0);
+    for column in [128, 255, u16::MAX] {
+        let mut columns = good.reads[1].to_vec::<u16>().unwrap();
+        columns[7] = column;
+        assert_eq!(status(1, Tensor::from_vec(vec![columns.len()], columns)), 1, "column {column}");
+    }
+    for (at, start) in [(0, -1), (0, i32::MIN), (6, i32::MAX), (3, 100_000), (6, good.reads[1].len() as i32 + 1)] {
+        let mut starts = good.reads[0].to_vec::<i32>().unwrap();
+        starts[at] = start;
+        assert_eq!(status(0, Tensor::from_vec(vec![starts.len()], starts)), 1, "start {start}");
+    }
 }
 
 /// The order of vectors lets the lanes of an instruction read from different banks.

@@ -1,4 +1,4 @@
-//! Σj < length[w] value[first[w] + j, n % 8] · x[column[first[w] + j], m] for windows w = n / 8  =>  `mma.sync` on
+//! Σj < length[w] value[8 · (first[w] + j) + n % 8] · x[column[first[w] + j], m] for windows w = n / 8  =>  `mma.sync` on
 //! vectors of eight rows (FlashSparse)
 //!
 //! The sparse matrix is operand B, whose tiles have eight columns, so eight of its rows share a list of columns. The
@@ -88,7 +88,7 @@ impl Windows {
         let [column] = &x.computed[..] else { return None };
         let number = column.expr.statements().first().copied()?;
         let (numbers, Some(under)) = widened(def, number)? else { return None };
-        let ([window], [after], [at], [of_value, of_row]) =
+        let ([window], [after], [at], [of_value]) =
             (&starts.computed[..], &ends.computed[..], &numbers.computed[..], &value.computed[..])
         else {
             return None;
@@ -118,12 +118,10 @@ impl Windows {
             && of_window(ends, after)? == Dim::variable(n).floordiv(&height) + Dim::constant(1)
             && [starts, ends].iter().all(|a| def.reads[a.buffer].dtype == DType::I32 && is_still(a))
             && matches!(def.reads[numbers.buffer].dtype, DType::U16 | DType::I32)
-            && at.expr == vector
+            && at.expr == vector.clone()
             && at.stride.is(1)
-            && of_value.expr == vector
-            && of_value.stride.is(WINDOW_ROWS)
-            && of_row.expr == Dim::variable(n).modulo(&height)
-            && of_row.stride.is(1)
+            && of_value.expr == vector * height.clone() + Dim::variable(n).modulo(&height)
+            && of_value.stride.is(1)
             && [numbers, value].iter().all(|a| is_still(a) && a.coords[0].offset.is(0))
             && [guarded, read, under] == [inside; 3]
             && column.expr == Dim::statement(number)
@@ -175,7 +173,16 @@ impl Windows {
         let wide = asm.cast(Cast::ExtUI, window, Elem::I64);
         let at = asm.element(reads[self.starts], wide, Elem::I32);
         let at = asm.name(at, 0);
-        let [first, end] = [0, 4].map(|by| asm.instruction(Ty::I32, "ld.global.nc.b32", &[format!("[{at}+{by}]")]));
+        let given = [0, 4].map(|by| asm.instruction(Ty::I32, "ld.global.nc.b32", &[format!("[{at}+{by}]")]));
+        // Vectors and columns out of range set the status, and are not read.
+        let n_vectors = block.cx.size(asm, self.n_vectors);
+        let (none, all) = (asm.int(0, Ty::I32), asm.cast(Cast::TruncI, n_vectors, Elem::I32));
+        let (first, end) = (asm.bin(Bin::MaxSI, given[0], none), asm.bin(Bin::MinSI, given[1], all));
+        let wrong = [(given[0], first), (given[1], end)].map(|(given, used)| asm.cmpi(CmpI::Ne, given, used));
+        let wrong = asm.bin(Bin::OrI, wrong[0], wrong[1]);
+        asm.if_then(wrong, |asm| asm.raise(block.cx.status));
+        let (last, most) = (asm.int(gemm.k_tile() - 1, Ty::I32), asm.register(Ty::I32));
+        asm.set(most, none);
         let sums = Sums::zeros(asm, gemm, Elem::F32);
         let lane = asm.special("%laneid");
         let bits = |asm: &mut Ptx, right: i64, mask: i64| {
@@ -194,6 +201,9 @@ impl Windows {
         let step = asm.int(STEP, Ty::I32);
         asm.for_loop((first, end, step), &[], |asm, vector, _| {
             let column = self.guarded(asm, (reads[self.columns], self.columns), block, (vector, own, end), None);
+            let larger = asm.bin(Bin::MaxUI, most, column);
+            asm.set(most, larger);
+            let column = asm.bin(Bin::MinUI, column, last);
             let start = shift(asm, Bin::ShLI, column, log2(gemm.a.pitch()));
             let by = swizzle(asm, gemm.a.layout(), column);
             let line = asm.bin(Bin::AddI, tiles, start);
@@ -223,7 +233,8 @@ impl Windows {
             }
             vec![]
         });
-        let none = asm.int(0, Ty::I32);
+        let wrong = asm.cmpi(CmpI::Ugt, most, last);
+        asm.if_then(wrong, |asm| asm.raise(block.cx.status));
         let n0 = times(asm, wide, WINDOW_ROWS);
         block.epilogue(asm, point, &sums, (m0, n0), (none, none));
     }
@@ -299,7 +310,7 @@ impl GpuPlan for Windows {
         let (m0, zero) = (times(asm, tile, gemm.shape.m), asm.i64(0));
         (point.vars[gemm.m], point.vars[gemm.k]) = (Some(m0), Some(zero));
         let rows = block.rows_left(asm, gemm.m, m0, gemm.shape.m);
-        let stream = Stream::new(cx, asm, &gemm.a, &mut point, rows, threads);
+        let stream = Stream::new(cx, asm, &gemm.a, &mut point, rows, threads).rolled();
         let (name, variables, shared_bytes) = Form::shared(bytes);
         let tiles = asm.instruction(Ty::I32, "mov.u32", &[name.to_string()]);
         let all = asm.int(gemm.k_tile(), Ty::I32);
