@@ -66,7 +66,7 @@ pub fn run(module: &mut Module, rewrites: &mut Rewrites) -> Result<()> {
         return Ok(());
     }
     let costs = Costs::new(rewrites.options().target);
-    // The formats of vector units are for CPUs, and 2:4 is for tensor cores, which multiply it in bf16.
+    // Tensor cores multiply f32 as bf16.
     let for_tensor_cores = rewrites.options().target.gpu().is_some();
     let in_f32 = rewrites.options().precision == Precision::F32;
     let is_forced = rewrites.options().sparsity == Sparsity::Always;
@@ -262,8 +262,8 @@ impl Site {
                 turned,
             })
         };
-        let formats = Format::all(grid, values.dtype(), &elements).into_iter();
-        Some(formats.filter(|format| format.is_for_tensor_cores() == for_tensor_cores).filter_map(site).collect())
+        let formats = Format::all(grid, values.dtype(), &elements, for_tensor_cores);
+        Some(formats.into_iter().filter_map(site).collect())
     }
 
     fn rule(&self) -> Rule {
@@ -306,7 +306,7 @@ impl Site {
         }
         let dense_ps = costs.on_tensor_cores(&dense, program, 1.0);
         let [moved, all] = [&sparse, &dense].map(|k| costs.on_tensor_cores(k, &trial, 0.0));
-        let computed = (dense_ps - all) as f64 * self.part();
+        let computed = dense_ps.saturating_sub(all) as f64 * self.part();
         let sparse = moved + computed as u64 + self.copying(program, at, costs);
         is_fast.then_some(Prices { dense: dense_ps, sparse })
     }

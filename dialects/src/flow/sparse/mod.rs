@@ -73,6 +73,8 @@ static PARTS: &[PartRow] = &[
 struct FormatRow {
     /// Element type of the parameters that the format supports.
     dtype: DType,
+    /// Whether the tensor cores of GPUs multiply the format, rather than the vector units of CPUs.
+    for_tensor_cores: bool,
     /// The format with its sizes for a matrix of these values; none if it cannot store the matrix.
     found: fn(Grid, &[f32]) -> Option<Format>,
     from_text: fn(Grid, &[&str]) -> Option<Format>,
@@ -81,31 +83,37 @@ struct FormatRow {
 static FORMATS: &[FormatRow] = &[
     FormatRow {
         dtype: DType::F32,
+        for_tensor_cores: false,
         found: |grid, values| Words::found(grid, 1, values).map(Format::Words),
         from_text: |grid, text| Words::from_text(grid, text).map(Format::Words),
     },
     FormatRow {
         dtype: DType::I8,
+        for_tensor_cores: false,
         found: |grid, values| Words::found(grid, 4, values).map(Format::Words),
         from_text: |grid, text| Words::from_text(grid, text).map(Format::Words),
     },
     FormatRow {
         dtype: DType::F32,
+        for_tensor_cores: false,
         found: |grid, values| Groups::found(grid, values).map(Format::Groups),
         from_text: |grid, text| Groups::from_text(grid, text).map(Format::Groups),
     },
     FormatRow {
         dtype: DType::F32,
+        for_tensor_cores: true,
         found: |grid, values| TwoOfFour::found(grid, DType::F32, values).map(Format::TwoOfFour),
         from_text: |grid, text| TwoOfFour::from_text(grid, text).map(Format::TwoOfFour),
     },
     FormatRow {
         dtype: DType::I8,
+        for_tensor_cores: true,
         found: |grid, values| TwoOfFour::found(grid, DType::I8, values).map(Format::TwoOfFour),
         from_text: |grid, text| TwoOfFour::from_text(grid, text).map(Format::TwoOfFour),
     },
     FormatRow {
         dtype: DType::F32,
+        for_tensor_cores: true,
         found: |grid, values| Windows::found(grid, values).map(Format::Windows),
         from_text: |grid, text| Windows::from_text(grid, text).map(Format::Windows),
     },
@@ -179,9 +187,10 @@ impl fmt::Display for Grid {
 }
 
 impl Format {
-    /// Every format that can store a matrix with these elements, from a parameter of type `dtype`.
-    pub fn all(grid: Grid, dtype: DType, values: &[f32]) -> Vec<Format> {
-        let own = FORMATS.iter().filter(|row| row.dtype == dtype);
+    /// Every format that can store a matrix with these elements, from a parameter of type `dtype`; of those for tensor
+    /// cores, or of the others.
+    pub fn all(grid: Grid, dtype: DType, values: &[f32], for_tensor_cores: bool) -> Vec<Format> {
+        let own = FORMATS.iter().filter(|row| (row.dtype, row.for_tensor_cores) == (dtype, for_tensor_cores));
         own.filter_map(|row| (row.found)(grid, values)).collect()
     }
 
@@ -352,7 +361,9 @@ mod tests {
         ] {
             let bytes = Tensor::from_vec(vec![8, 8], w.iter().map(|v| *v as i8).collect());
             let w = Tensor::from_vec(vec![8, 8], w.clone());
-            let all = |w: &Tensor| Format::all(grid, w.dtype(), &elements(w).unwrap());
+            let all = |w: &Tensor| {
+                [false, true].map(|cores| Format::all(grid, w.dtype(), &elements(w).unwrap(), cores)).concat()
+            };
             let found = [&w, &bytes].map(|w| all(w).into_iter().map(move |format| (w, format)));
             let found: Vec<(&Tensor, Format)> = found.into_iter().flatten().collect();
             assert!(found.len() >= 2);
