@@ -1,22 +1,23 @@
 //! Products with a 2:4 matrix on the sparse tensor cores of a simulated GPU
 
 use crate::build::two_of_four;
-use crate::harness::{Case, Random};
+use crate::harness::{Case, Random, compare};
 use crate::ptx;
 use sardonyx_base::{DType, Tensor};
 use sardonyx_dialects::flow::kernel::Kernel;
 use sardonyx_dialects::flow::sparse::{Grid, Part, TwoOfFour};
+use sardonyx_dialects::interp::run_kernel;
 use sardonyx_kernels::{Target, lower};
 
 fn form(dtype: DType, [rows, columns]: [i64; 2]) -> TwoOfFour {
     TwoOfFour { grid: Grid { rows, columns, row_stride: columns, column_stride: 1 }, dtype }
 }
 
-/// Values and positions of a random matrix, some of whose stored values are 0.
+/// Values and positions of a random matrix.
 fn parts(form: &TwoOfFour) -> [Tensor; 2] {
     let (dims, n) = (form.grid.parameter_dims(), form.grid.elements());
     let mut random = Random(n as u64);
-    let mut value = || (random.unit() * 9.0) as f32;
+    let mut value = || (random.unit() * 9.0 + if random.unit() < 0.0 { -1.0 } else { 1.0 }) as f32;
     let w = match form.dtype {
         DType::I8 => Tensor::from_vec(dims, (0..n).map(|_| (14.0 * value()) as i8).collect()),
         _ => Tensor::from_vec(dims, (0..n).map(|_| value().trunc()).collect()),
@@ -66,6 +67,37 @@ fn warpgroups_multiply_pairs_of_tiles_of_bf16() {
         let kernel = two_of_four(&form(dtype, [64, columns]));
         let text = lower(&kernel).unwrap().for_gpu(Target::from_ptx("sm_90a").unwrap()).emit("k").unwrap().text;
         assert!(text.contains(instruction), "{dtype}, {columns} columns");
+    }
+}
+
+/// Number of products, and the results if other positions are read: they follow the interpreter, and are other results.
+#[test]
+fn each_position_counts() {
+    const PAIRS: [u32; 6] = [0b0100, 0b1000, 0b1001, 0b1100, 0b1101, 0b1110];
+    for (dtype, per_tile) in [(DType::BF16, 2), (DType::I8, 1)] {
+        let form = form(dtype, [64, 128]);
+        let good = case(&form, [1, 32]);
+        let lowered = lower(&good.kernel).unwrap();
+        let right = ptx::launch(&lowered, &good, 1);
+        // Tiles of 16 rows by 64 columns, for each eight tokens.
+        assert_eq!(right.report.counters.classes["mma"].warp, 4 * 2 * 4 * per_tile, "{dtype}");
+        let (words, mut random) = (good.reads[1].to_vec::<u32>().unwrap(), Random(3));
+        let mut draw = |n: usize| (random.unit().abs() * 1e6) as usize % n;
+        let n_mutants = 100;
+        let differs = |_| {
+            let (at, nibble, mut changed) = (draw(words.len()), 4 * draw(8), words.clone());
+            let old = changed[at] >> nibble & 15;
+            let others: Vec<u32> = PAIRS.into_iter().filter(|pair| *pair != old).collect();
+            changed[at] ^= (old ^ others[draw(5)]) << nibble;
+            let dims = good.reads[1].dims().to_vec();
+            let case = case(&form, [1, 32]).read(1, Tensor::from_vec(dims, changed));
+            let outcome = ptx::launch(&lowered, &case, 1);
+            let expected = run_kernel(&case.kernel, &|s| case.value(s), &case.reads).unwrap();
+            compare(&case, &outcome.results[0], &expected[0]).unwrap_or_else(|e| panic!("{}: {e}", case.name));
+            outcome.results != right.results
+        };
+        let n = (0..n_mutants).map(differs).filter(|differs| *differs).count();
+        assert!(n * 100 >= 97 * n_mutants, "{dtype}: {n} of {n_mutants} are noticed");
     }
 }
 

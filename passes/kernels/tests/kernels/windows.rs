@@ -96,6 +96,32 @@ fn false_columns_and_starts_set_the_status() {
     }
 }
 
+/// Sixteen vectors of a window are one product for each sixteen tokens; a window with other columns gives other results.
+#[test]
+fn each_column_counts() {
+    let good = case([48, 384], 6, [1, 64]);
+    let lowered = lower(&good.kernel).unwrap();
+    let right = ptx::launch(&lowered, &good, 1);
+    let (starts, columns) = (good.reads[0].to_vec::<i32>().unwrap(), good.reads[1].to_vec::<u16>().unwrap());
+    let products: i32 = starts.windows(2).map(|w| (w[1] - w[0] + 15) / 16 * 4).sum();
+    assert_eq!(right.report.counters.classes["mma"].warp, products as u64);
+    let noticed = |case: Case| {
+        let outcome = ptx::launch(&lowered, &case, 1);
+        outcome.status != 0 || !outcome.report.findings.is_empty() || outcome.results != right.results
+    };
+    let mut n = 0;
+    for i in 0..100 {
+        let mut changed = columns.clone();
+        let at = i * 37 % columns.len();
+        changed[at] = (columns[at] + 1 + (i % 7) as u16) % 384;
+        n += usize::from(noticed(case([48, 384], 6, [1, 64]).read(1, Tensor::from_vec(vec![columns.len()], changed))));
+        let mut changed = starts.clone();
+        changed[i % starts.len()] += if i % 2 == 0 { 1 } else { -1 };
+        n += usize::from(noticed(case([48, 384], 6, [1, 64]).read(0, Tensor::from_vec(vec![starts.len()], changed))));
+    }
+    assert!(n >= 194, "{n} of 200 are noticed");
+}
+
 /// The order of vectors lets the lanes of an instruction read from different banks.
 #[test]
 fn lines_of_columns_are_read_with_few_bank_conflicts() {
