@@ -22,7 +22,7 @@ fn row(class: Class) -> &'static ClassRow {
         Class::Map => &ClassRow { cpu: &[turned::planned, map::planned], gpu: &[ptx::map::planned] },
         Class::Normalise => &ClassRow {
             cpu: &[sparse::planned, normalise::planned],
-            gpu: &[ptx::gemm::two_of_four::planned, ptx::gemm::windows::planned, ptx::rows::planned],
+            gpu: &[ptx::gemm::planned_two_of_four, ptx::gemm::windows::planned, ptx::rows::planned],
         },
         Class::Contract => {
             &ClassRow { cpu: &[contract::planned, normalise::planned], gpu: &[ptx::gemm::planned, ptx::rows::planned] }

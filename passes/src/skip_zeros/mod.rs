@@ -6,9 +6,11 @@
 //! that indexes only the other operand, x. The elements of x must be contiguous in memory along this variable;
 //! otherwise x is copied to such a layout first.
 
+mod apart;
 mod known;
 mod sums;
 
+use self::apart::apart;
 use self::known::Known;
 use crate::class::Class as Equality;
 use crate::draft::Draft;
@@ -57,6 +59,8 @@ const WORDS: Rule = Rule::of_class(Equality::FiniteOnly, "words");
 const GROUPS: Rule = Rule::of_class(Equality::FiniteOnly, "groups");
 const WINDOWS: Rule = Rule::of_class(Equality::FiniteOnly, "windows");
 const TWO_OF_FOUR: Rule = Rule::of_class(Equality::FiniteOnly, "two_of_four");
+/// The rule for two sums that get kernels of their own.
+const APART: Rule = Rule::of_class(Equality::Exact, "apart");
 /// The rules for products of bytes, which are exact, because integers have no infinity.
 const QUADS: Rule = Rule::of_class(Equality::Exact, "quads");
 const TWO_OF_FOUR_BYTES: Rule = Rule::of_class(Equality::Exact, "two_of_four_bytes");
@@ -71,6 +75,19 @@ pub fn run(module: &mut Module, rewrites: &mut Rewrites) -> Result<()> {
     let in_f32 = rewrites.options().precision == Precision::F32;
     let is_forced = rewrites.options().sparsity == Sparsity::Always;
     let known = Known::new(prepared::read(module.operation())?, &rewrites.options().params);
+    let is_allowed = rewrites.options().assume_finite;
+    let best = &|program: &Program, at: usize| {
+        let sites = Site::matched(program, at, &known, for_tensor_cores).unwrap_or_default();
+        let priced = sites.into_iter().filter_map(|site| Some((site.prices(program, at, &costs)?, site)));
+        priced.min_by_key(|(prices, _)| prices.sparse)
+    };
+    // Whether both parts of a kernel gain more than the launch that they need in addition.
+    let pays_apart = |split: &Program, parts: [usize; 2]| {
+        let found = parts.map(|at| best(split, at).filter(|(_, site)| is_allowed || site.is_exact()));
+        let [Some((a, _)), Some((b, _))] = found else { return false };
+        let both = a.sum(&b);
+        both.sparse.saturating_add(costs.launch()) < both.dense || is_forced
+    };
     rewrites.programs(module, |rewrites, program| {
         let mut held = Held::default();
         let mut next = 0;
@@ -78,9 +95,15 @@ pub fn run(module: &mut Module, rewrites: &mut Rewrites) -> Result<()> {
         while next < program.steps.len() {
             let at = next;
             next += 1;
-            let sites = Site::matched(program, at, &known, for_tensor_cores).unwrap_or_default();
-            let priced = sites.into_iter().filter_map(|site| Some((site.prices(program, at, &costs)?, site)));
-            let Some((prices, site)) = priced.min_by_key(|(prices, _)| prices.sparse) else { continue };
+            let split = if for_tensor_cores && !in_f32 { apart(program, at) } else { None };
+            if let Some(split) = split.filter(|split| pays_apart(split, [at, split.steps.len() - 1])) {
+                // Each part is then visited on its own.
+                if rewrites.apply(program, APART, &[at], |program| *program = split)? {
+                    next = at;
+                }
+                continue;
+            }
+            let Some((prices, site)) = best(program, at) else { continue };
             let origins = &program.steps[at].origins;
             if for_tensor_cores && in_f32 && site.format.dtype() == DType::F32 {
                 let detail = format!("{}, {prices} in bf16", site.zeros());
@@ -89,7 +112,7 @@ pub fn run(module: &mut Module, rewrites: &mut Rewrites) -> Result<()> {
                 rewrites.missed(Missed { node: origins.first().cloned(), remedy, ..Missed::because(why, &detail) });
             } else if prices.sparse >= prices.dense && !is_forced {
                 rewrites.missed(Missed { node: origins.first().cloned(), ..site.missed(&prices) });
-            } else if site.rule().class == Some(Equality::FiniteOnly) && !rewrites.options().assume_finite {
+            } else if !site.is_exact() && !is_allowed {
                 held.add(origins, &prices);
             } else {
                 rewrites.apply(program, site.rule(), &[at], |program| site.apply(program, at))?;
@@ -275,6 +298,11 @@ impl Site {
             Format::TwoOfFour(_) => TWO_OF_FOUR,
             Format::Windows(_) => WINDOWS,
         }
+    }
+
+    /// Whether skipping the zeros needs no promise that values are finite.
+    fn is_exact(&self) -> bool {
+        self.rule().class == Some(Equality::Exact)
     }
 
     /// Returns the amount of arithmetic as a fraction of the amount in the dense contraction.

@@ -5,6 +5,7 @@
 // RUN: sardonyx-opt %s --split-input-file --one-in 3 --option target=cuda:sm_80 --option precision=bf16 --pass-pipeline='builtin.module(sdx-to-flow,skip-zeros)' --remarks skip-zeros 2>&1 | FileCheck %s --check-prefix=HELD
 // RUN: sardonyx-opt %s --split-input-file --one-in 3 --option target=cuda:sm_80 --validate --pass-pipeline='builtin.module(sdx-to-flow,inline-maps,fuse-epilogues,int8-contractions,skip-zeros)' 2>/dev/null | FileCheck %s --check-prefix=BYTES
 // RUN: sardonyx-opt %s --split-input-file --one-in 97 --option target=cuda:sm_80 --option sparsity=always --option assume-finite=true --option precision=bf16 --validate --pass-pipeline='builtin.module(sdx-to-flow,inline-maps,fuse-epilogues,skip-zeros,pack-weights,lower-precision)' 2>/dev/null | FileCheck %s --check-prefix=VECTORS
+// RUN: sardonyx-opt %s --split-input-file --one-in 3 --option target=cuda:sm_80 --option assume-finite=true --option precision=bf16 --validate --pass-pipeline='builtin.module(sdx-to-flow,fuse,skip-zeros)' 2>/dev/null | FileCheck %s --check-prefix=GATES
 // RUN: sardonyx-opt %s --split-input-file --one-in 1 --option target=cuda:sm_80 --option assume-finite=true --option precision=bf16 --pass-pipeline='builtin.module(sdx-to-flow,skip-zeros)' | FileCheck %s --check-prefix=DENSE
 
 // DENSE-NOT: sparse_
@@ -137,4 +138,27 @@ func.func @vectors(%x: !x) -> !y {
   %w = sdx.param "w" : !w
   %0 = sdx.contract "mk,kn->mn"(%x, %w) : (!x, !w) -> !y
   return %0 : !y
+}
+
+// -----
+
+!x = !sdx.tensor<[b, 192], f32>
+!w = !sdx.tensor<[192, 160], f32>
+!y = !sdx.tensor<[b, 160], f32>
+
+// Gates are two sums of one kernel. Tensor cores multiply one sparse matrix at a time: the first sum gets a kernel of its own.
+
+// GATES-LABEL: func.func @gates
+// GATES: %[[SUM:.*]] = flow.kernel outer ["b", "160"] inner ["3", "4", "4", "2"]
+// GATES: flow.kernel outer ["b", "160"] inner ["3", "4", "4", "2"]({{.*}}%[[SUM]]{{.*}})
+// GATES: flow.reduce
+// GATES-NOT: flow.reduce
+// GATES: return
+func.func @gates(%x: !x) -> !y {
+  %u = sdx.param "u" : !w
+  %w = sdx.param "w" : !w
+  %0 = sdx.contract "mk,kn->mn"(%x, %u) : (!x, !w) -> !y
+  %1 = sdx.contract "mk,kn->mn"(%x, %w) : (!x, !w) -> !y
+  %2 = sdx.map "mul"(%0, %1) : (!y, !y) -> !y
+  return %2 : !y
 }

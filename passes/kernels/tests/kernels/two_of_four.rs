@@ -13,11 +13,14 @@ fn form(dtype: DType, [rows, columns]: [i64; 2]) -> TwoOfFour {
     TwoOfFour { grid: Grid { rows, columns, row_stride: columns, column_stride: 1 }, dtype }
 }
 
-/// Values and positions of a random matrix.
+/// Values and positions of a random matrix; no stored value is 0.
 fn parts(form: &TwoOfFour) -> [Tensor; 2] {
     let (dims, n) = (form.grid.parameter_dims(), form.grid.elements());
     let mut random = Random(n as u64);
-    let mut value = || (random.unit() * 9.0 + if random.unit() < 0.0 { -1.0 } else { 1.0 }) as f32;
+    let mut value = || {
+        let unit = random.unit() as f32;
+        unit.signum() * (1.0 + 8.0 * unit.abs())
+    };
     let w = match form.dtype {
         DType::I8 => Tensor::from_vec(dims, (0..n).map(|_| (14.0 * value()) as i8).collect()),
         _ => Tensor::from_vec(dims, (0..n).map(|_| value().trunc()).collect()),

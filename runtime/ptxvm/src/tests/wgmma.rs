@@ -317,8 +317,8 @@ fn forms_that_do_not_exist_are_refused() {
             "expected 1 or -1",
         ),
         (
-            "wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.bf16.bf16 {%f1, %f2, %f3, %f4}, %rd1, %rd2, %r1, 0, 1, 1, 1, 0, 0;",
-            "not supported",
+            "wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.bf16.bf16 {%f1, %f2, %f3, %f4}, %rd1, %rd2, %r1, 2, 1, 1, 1, 0, 0;",
+            "the selector does not exist",
         ),
         ("wgmma.fence;", "expected .sync.aligned"),
     ];

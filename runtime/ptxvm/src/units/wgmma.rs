@@ -357,6 +357,26 @@ mod tests {
     }
 
     #[test]
+    fn kept_elements_take_the_places_that_the_metadata_says() {
+        // Nibble 1110 keeps the last two of four elements; of two tf32, it keeps the second.
+        for (text, chunk) in [
+            ("m64n8k32.f32.bf16.bf16", 4),
+            ("m64n8k64.s32.s8.u8", 4),
+            ("m64n8k64.f32.e4m3.e4m3", 4),
+            ("m64n8k16.f32.tf32.tf32", 2),
+        ] {
+            let wgmma = Wgmma::parse_sparse(&text.split('.').collect::<Vec<_>>()).unwrap();
+            let kept: Vec<f64> = (0..ROWS * wgmma.k() / 2).map(|i| i as f64 + 1.0).collect();
+            let dense = wgmma.expand(&kept, &[0xeeee_eeee; 32], 0);
+            for (at, value) in dense.iter().enumerate() {
+                let (four, place) = (at / chunk, at % chunk);
+                let stored = if place < chunk / 2 { 0.0 } else { kept[four * chunk / 2 + place - chunk / 2] };
+                assert_eq!(*value, stored, "{text}: element {at}");
+            }
+        }
+    }
+
+    #[test]
     fn descriptors_place_pieces() {
         // K-major: rows of 64 16-bit elements (128 bytes), in groups of eight rows. The descriptor refers to the second
         // step of k.

@@ -10,6 +10,7 @@ mod chunks;
 pub(super) mod copy;
 mod epilogue;
 pub(super) mod exact;
+mod fold;
 mod groups;
 pub(super) mod mma;
 pub(super) mod movement;
@@ -31,7 +32,7 @@ use crate::def::{KernelDef, Size};
 use crate::eval::Point;
 use crate::target::Target;
 use copy::{Stream, log2, shift};
-use groups::Folded;
+use fold::Folded;
 use mma::{Reader, Sums};
 use sardonyx_base::Dim;
 use two_of_four::{PositionStream, Words};
@@ -55,6 +56,16 @@ pub struct Block<'a> {
 /// Plans a product of warpgroups if the device and the kernel allow it, otherwise of single warps.
 pub fn planned(def: &KernelDef, target: Target) -> Option<Box<dyn GpuPlan>> {
     warpgroups::planned(def, target).or_else(|| Some(Box::new(Gemm::from_def(def)?)))
+}
+
+/// Plans a product with a 2:4 matrix, of warpgroups if the device and the kernel allow it; `None` for any other kernel.
+pub fn planned_two_of_four(def: &KernelDef, target: Target) -> Option<Box<dyn GpuPlan>> {
+    let product = two_of_four::Matched::find(def)?;
+    let has_warpgroups = target.gpu().is_some_and(|gpu| gpu.warpgroup_products);
+    match warpgroups::Warpgroups::two_of_four(def, &product).filter(|_| has_warpgroups) {
+        Some(plan) => Some(Box::new(plan)),
+        None => Some(Box::new(product.of_warps(def)?)),
+    }
 }
 
 impl GpuPlan for Gemm {

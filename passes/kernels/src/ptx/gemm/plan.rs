@@ -3,13 +3,13 @@
 use super::groups::Groups;
 use super::mma::{Factors, STEP_BYTES};
 use super::operand::{Inner, Lines, Operand};
-use super::two_of_four::Positions;
 use crate::contract::{Roles, candidates, widened, word_candidates};
 use crate::def::*;
 use crate::words::Words;
 use sardonyx_base::usual::{LARGE, USUAL};
 use sardonyx_base::{DType, Dim};
 use sardonyx_dialects::flow::kernel::Class;
+use sardonyx_dialects::flow::sparse::TILE_ROWS;
 
 /// Work of one block: `m` rows by `n` columns, `k_bytes` of each row at a time, by a grid of warps. Two contractions
 /// that share a block have half of the columns each.
@@ -109,6 +109,32 @@ impl Shape {
 
     pub(super) fn blocks(&self, m: i64, n: i64) -> i64 {
         (m + self.m - 1).div_euclid(self.m) * (n + self.n - 1).div_euclid(self.n)
+    }
+}
+
+/// Bytes of the positions of [`TILE_ROWS`] rows by 64 columns of a 2:4 matrix.
+pub const POSITION_BYTES: i64 = 128;
+
+/// The positions of the stored elements of a 2:4 matrix, in lines of [`TILE_ROWS`] rows.
+#[derive(Clone, Debug)]
+pub struct Positions {
+    /// Index of the buffer of words.
+    pub buffer: usize,
+    /// Number of tiles of columns of the matrix.
+    pub tiles: i64,
+    /// Number of tiles of columns of a k tile.
+    pub of_k_tile: i64,
+}
+
+impl Positions {
+    /// Bytes of the positions of a k tile of `rows` rows.
+    pub fn tile_bytes(&self, rows: i64) -> i64 {
+        rows / TILE_ROWS * self.of_k_tile * POSITION_BYTES
+    }
+
+    /// Bytes of all positions of `rows` rows.
+    pub fn bytes(&self, rows: i64) -> i64 {
+        rows / TILE_ROWS * self.tiles * POSITION_BYTES
     }
 }
 

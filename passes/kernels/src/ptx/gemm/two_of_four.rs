@@ -9,13 +9,11 @@
 use super::copy::{log2, shift};
 use super::mma::{Factors, Fragment, Reader, STEP_BYTES, Sums};
 use super::operand::Operand;
-use super::plan::{BLOCKS_MIN, Gemm, Shape, shape};
-use super::warpgroups::Warpgroups;
+use super::plan::{BLOCKS_MIN, Gemm, POSITION_BYTES, Positions, Shape, shape};
 use super::{Block, times};
 use crate::asm::{Asm, Bin, Cast, CmpI, Elem, Ptx, Ty, Val};
 use crate::def::*;
-use crate::ptx::{GpuPlan, Version};
-use crate::target::Target;
+use crate::ptx::Version;
 use sardonyx_base::usual::{LARGE, USUAL};
 use sardonyx_base::{DType, Dim};
 use sardonyx_dialects::flow::sparse::{Grid, HALF_ROWS, TILE_COLUMNS, TILE_ROWS, TwoOfFour};
@@ -33,21 +31,10 @@ static TILES: &[Shape] = &[
 
 /// Bytes along K of stored elements in a k tile.
 const TILE_BYTES: i64 = 64;
-/// Number of words of positions of [`TILE_ROWS`] rows by [`TILE_COLUMNS`] columns, and their bytes.
+/// Number of words of positions of [`TILE_ROWS`] rows by [`TILE_COLUMNS`] columns.
 const LANES: i64 = 32;
-const LINE_BYTES: i64 = 4 * LANES;
 /// Bytes that one copy of positions moves.
 const UNIT_BYTES: i64 = 16;
-
-/// The positions of the stored elements of A, in lines of [`LINE_BYTES`] for each 16 rows.
-#[derive(Clone, Debug)]
-pub struct Positions {
-    /// Index of the buffer of words.
-    pub buffer: usize,
-    /// Number of tiles of columns, in the matrix and in a k tile.
-    tiles: i64,
-    of_k_tile: i64,
-}
 
 /// Parts of a product with a 2:4 matrix.
 pub struct Matched {
@@ -64,16 +51,6 @@ pub struct Matched {
     n: usize,
     /// The innermost variable, which numbers the two stored elements of a four.
     k: usize,
-}
-
-/// Plans a product with a 2:4 matrix, of warpgroups if the device and the kernel allow it; `None` for any other kernel.
-pub fn planned(def: &KernelDef, target: Target) -> Option<Box<dyn GpuPlan>> {
-    let product = Matched::find(def)?;
-    let has_warpgroups = target.gpu().is_some_and(|gpu| gpu.warpgroup_products);
-    match Warpgroups::two_of_four(def, &product).filter(|_| has_warpgroups) {
-        Some(plan) => Some(Box::new(plan)),
-        None => Some(Box::new(product.planned(def, TILES, &|shape| product.with_shape(def, shape))?)),
-    }
 }
 
 impl Matched {
@@ -97,7 +74,13 @@ impl Matched {
         Some(Gemm { small: small.and_then(|small| Some(Box::new(with(small)?))), ..with(shape)? })
     }
 
-    fn find(def: &KernelDef) -> Option<Matched> {
+    /// The plan of a product of single warps.
+    pub fn of_warps(&self, def: &KernelDef) -> Option<Gemm> {
+        self.planned(def, TILES, &|shape| self.with_shape(def, shape))
+    }
+
+    /// Finds the parts of a kernel; `None` for any other kernel.
+    pub fn find(def: &KernelDef) -> Option<Matched> {
         let mut sums = def.body.iter().enumerate().filter_map(|(at, step)| match step.op {
             Op::Reduce { f, arg } => Some((at, f, arg, step.dtype)),
             _ => None,
@@ -250,18 +233,6 @@ fn index(def: &KernelDef, k: usize) -> Option<&Dim> {
     }
 }
 
-impl Positions {
-    /// Bytes of the positions of a k tile of `rows` rows.
-    pub fn tile_bytes(&self, rows: i64) -> i64 {
-        rows / TILE_ROWS * self.of_k_tile * LINE_BYTES
-    }
-
-    /// Bytes of all positions of `rows` rows.
-    pub fn bytes(&self, rows: i64) -> i64 {
-        rows / TILE_ROWS * self.tiles * LINE_BYTES
-    }
-}
-
 /// A thread's copies of its part of the positions of every k tile.
 pub struct PositionStream {
     /// Condition that the thread copies.
@@ -279,7 +250,7 @@ impl Block<'_> {
     /// rows.
     pub fn positions(&self, asm: &mut Ptx, thread: Val, m0: Val, rows: Option<Val>) -> Option<PositionStream> {
         let (positions, shape) = (self.gemm.positions.as_ref()?, self.gemm.shape);
-        let per_line = positions.of_k_tile * LINE_BYTES / UNIT_BYTES;
+        let per_line = positions.of_k_tile * POSITION_BYTES / UNIT_BYTES;
         let units = asm.int(shape.m / TILE_ROWS * per_line, Ty::I32);
         let takes_part = asm.cmpi(CmpI::Ult, thread, units);
         let line = shift(asm, Bin::ShRUI, thread, log2(per_line));
@@ -299,7 +270,7 @@ impl Block<'_> {
         let first = shift(asm, Bin::ShRUI, m0, log2(TILE_ROWS));
         let line = asm.cast(Cast::ExtUI, line, Elem::I64);
         let line = asm.bin(Bin::AddI, first, line);
-        let length = asm.i64(positions.tiles * LINE_BYTES);
+        let length = asm.i64(positions.tiles * POSITION_BYTES);
         let before = asm.bin(Bin::MulI, line, length);
         let unit = asm.cast(Cast::ExtUI, unit, Elem::I64);
         let unit = times(asm, unit, UNIT_BYTES);
@@ -307,7 +278,7 @@ impl Block<'_> {
         let start = asm.element(self.cx.reads[positions.buffer], at, Elem::I8);
         let source = asm.register(Ty::PTR);
         asm.set(source, start);
-        let step = positions.of_k_tile * LINE_BYTES;
+        let step = positions.of_k_tile * POSITION_BYTES;
         Some(PositionStream { takes_part, bytes, source, target, step })
     }
 }
@@ -334,7 +305,7 @@ pub struct Words<'a> {
 impl<'a> Words<'a> {
     /// Prepares the loads of a k tile at `tile`; the warp's rows begin with line `line`, of 16 rows each.
     pub fn new(asm: &mut Ptx, gemm: &'a Gemm, tile: Val, line: Val) -> Words<'a> {
-        let line_bytes = gemm.positions.as_ref().map_or(0, |p| p.of_k_tile) * LINE_BYTES;
+        let line_bytes = gemm.positions.as_ref().map_or(0, |p| p.of_k_tile) * POSITION_BYTES;
         let lane = asm.special("%laneid");
         let lane = shift(asm, Bin::ShLI, lane, 2);
         let line_bytes = asm.int(line_bytes, Ty::I32);
@@ -355,7 +326,7 @@ impl<'a> Words<'a> {
 
     fn load(&self, asm: &mut Ptx, line: i64, of_line: i64) -> Val {
         let of_k_tile = self.gemm.positions.as_ref().map_or(1, |p| p.of_k_tile);
-        let offset = (line * of_k_tile + of_line) * LINE_BYTES;
+        let offset = (line * of_k_tile + of_line) * POSITION_BYTES;
         asm.instruction(Ty::I32, "ld.shared.b32", &[format!("[{}+{offset}]", self.at)])
     }
 
