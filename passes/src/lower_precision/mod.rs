@@ -112,13 +112,12 @@ fn sparse(program: &Program, step: usize) -> Option<Site> {
     };
     let (Body::Apply { f: ScalarFn::Mul, args }, None) = (arg, summed.next()) else { return None };
     let [value, x] = [args[0], args[1]];
-    let values = read(k, value);
+    let is_wide = |load: &usize| matches!(k.body[*load].body, Body::Load { .. }) && k.body[*load].dtype == DType::F32;
+    let values = [value, x].iter().all(is_wide).then(|| read(k, value))?;
     let maker = program.producers()[program.steps[step].args[values]]?;
     let FlowOp::Param { source, .. } = &program.steps[maker].op else { return None };
     let is_for_tensor_cores = matches!(source.transform, Some(Transform::Sparse(_, f)) if f.is_for_tensor_cores());
-    let is_load = |load: &usize| matches!(k.body[*load].body, Body::Load { .. });
-    let is_wide = [value, x].iter().all(|load| is_load(load) && k.body[*load].dtype == DType::F32);
-    let kernel = (is_for_tensor_cores && is_wide).then(|| narrowed(k, x, &[value], &|_| Encoding::Plain))?;
+    let kernel = is_for_tensor_cores.then(|| narrowed(k, x, &[value], &|_| Encoding::Plain))?;
     Some(Site { kernel, panels: vec![values], rounded: vec![read(k, x)] })
 }
 
