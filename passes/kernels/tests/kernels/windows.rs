@@ -43,7 +43,7 @@ fn case([rows, columns]: [i64; 2], one_in: u64, [b, t]: [i64; 2]) -> Case {
     let grid = Grid { rows, columns, row_stride: columns, column_stride: 1 };
     let mut random = Random(rows as u64);
     let there: Vec<bool> = (0..rows / 8 * columns)
-        .map(|vector| vector / columns % 5 != 3 && (random.unit().abs() * 1e6) as u64 % one_in == 0)
+        .map(|vector| vector / columns % 5 != 3 && ((random.unit().abs() * 1e6) as u64).is_multiple_of(one_in))
         .collect();
     let value = |i: i64, random: &mut Random| match there[(i / columns / 8 * columns + i % columns) as usize] {
         true => (random.unit() * 9.0).trunc() as f32,
