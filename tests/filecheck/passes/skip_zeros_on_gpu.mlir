@@ -5,7 +5,7 @@
 // RUN: sardonyx-opt %s --split-input-file --one-in 3 --option target=cuda:sm_80 --option precision=bf16 --pass-pipeline='builtin.module(sdx-to-flow,skip-zeros)' --remarks skip-zeros 2>&1 | FileCheck %s --check-prefix=HELD
 // RUN: sardonyx-opt %s --split-input-file --one-in 3 --option target=cuda:sm_80 --validate --pass-pipeline='builtin.module(sdx-to-flow,inline-maps,fuse-epilogues,int8-contractions,skip-zeros)' 2>/dev/null | FileCheck %s --check-prefix=BYTES
 // RUN: sardonyx-opt %s --split-input-file --one-in 97 --option target=cuda:sm_80 --option sparsity=always --option assume-finite=true --option precision=bf16 --validate --pass-pipeline='builtin.module(sdx-to-flow,inline-maps,fuse-epilogues,skip-zeros,pack-weights,lower-precision)' 2>/dev/null | FileCheck %s --check-prefix=VECTORS
-// RUN: sardonyx-opt %s --split-input-file --one-in 3 --option target=cuda:sm_80 --option assume-finite=true --option precision=bf16 --validate --pass-pipeline='builtin.module(sdx-to-flow,fuse,skip-zeros)' 2>/dev/null | FileCheck %s --check-prefix=GATES
+// RUN: sardonyx-opt %s --split-input-file --one-in 3 --option target=cuda:sm_80 --option sparsity=always --option assume-finite=true --option precision=bf16 --validate --pass-pipeline='builtin.module(sdx-to-flow,fuse,skip-zeros)' 2>/dev/null | FileCheck %s --check-prefix=GATES
 // RUN: sardonyx-opt %s --split-input-file --one-in 1 --option target=cuda:sm_80 --option assume-finite=true --option precision=bf16 --pass-pipeline='builtin.module(sdx-to-flow,skip-zeros)' | FileCheck %s --check-prefix=DENSE
 
 // DENSE-NOT: sparse_
