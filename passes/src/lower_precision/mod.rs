@@ -97,8 +97,8 @@ fn matches(program: &Program, step: usize, for_gpu: Option<Target>) -> std::resu
     Ok(Some(Site { kernel, panels: panels.to_vec(), rounded: vec![*left] }))
 }
 
-/// Matches a product with a sparse f32 matrix for tensor cores, which all multiply bf16. Returns `None` for any other
-/// step.
+/// Matches a product with a sparse f32 matrix in a format for tensor cores, which multiply it as bf16. Returns `None` for
+/// any other step.
 fn sparse(program: &Program, step: usize) -> Option<Site> {
     let k = kernel(&program.steps[step])?;
     let mut summed = k.body.iter().filter_map(|s| match s.body {

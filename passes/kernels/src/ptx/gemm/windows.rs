@@ -27,7 +27,7 @@ use sardonyx_dialects::scalar::{Conversion, ReduceFn, ScalarFn};
 /// Tokens of a block by eight columns of the result, which one warp computes at a time.
 static TILES: &[Shape] = &[shape(64, 8, 32, (1, 1), 1), shape(32, 8, 32, (1, 1), 1), shape(16, 8, 32, (1, 1), 1)];
 
-/// Maximum bytes of the dense operand's lines in shared memory; two blocks with half of it share a multiprocessor.
+/// Maximum bytes of the dense operand's lines in shared memory.
 const BYTES_MAX: i64 = 96 << 10;
 /// Number of warps of a block, and of windows of a warp.
 const WARPS: i64 = 8;
