@@ -282,6 +282,40 @@ impl KernelDef {
         }
     }
 
+    /// Returns the only reduction, if it is a sum: its statement and its argument.
+    pub fn only_sum(&self) -> Option<(usize, usize)> {
+        let mut reductions = self.body.iter().enumerate().filter_map(|(k, step)| match step.op {
+            Op::Reduce { f, arg } => Some((k, f, arg)),
+            _ => None,
+        });
+        match (reductions.next(), reductions.next()) {
+            (Some((k, ReduceFn::Add, arg)), None) => Some((k, arg)),
+            (_, _) => None,
+        }
+    }
+
+    /// Returns the access and the guard of a load; `None` for any other statement.
+    pub fn load(&self, k: usize) -> Option<(&Access, Option<usize>)> {
+        match &self.body[k].op {
+            Op::Load { access, guard } => Some((access, *guard)),
+            _ => None,
+        }
+    }
+
+    /// Returns the access and the guard of the load whose value a statement converts.
+    pub fn converted_load(&self, k: usize) -> Option<(&Access, Option<usize>)> {
+        match self.body[k].op {
+            Op::Convert(from, Conversion::Value) => self.load(from),
+            _ => None,
+        }
+    }
+
+    /// Returns whether all results are stored once per outer point.
+    pub fn stores_outer_points(&self) -> bool {
+        let (deps, inner) = (self.dependences(), self.inner_vars());
+        self.stores.iter().all(|w| (deps[w.value] | self.access_vars(&w.access, &deps)) & inner == 0)
+    }
+
     /// Whether every use of a statement is as the argument of a sum.
     pub fn is_only_summed(&self, k: usize) -> bool {
         let sums = |reader: &usize| matches!(self.body[*reader].op, Op::Reduce { f: ReduceFn::Add, .. });

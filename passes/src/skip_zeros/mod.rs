@@ -300,7 +300,7 @@ impl Site {
         }
     }
 
-    /// Whether skipping the zeros needs no promise that values are finite.
+    /// Returns whether skipping the zeros needs no promise that values are finite.
     fn is_exact(&self) -> bool {
         self.rule().class == Some(Equality::Exact)
     }

@@ -73,7 +73,7 @@ static PARTS: &[PartRow] = &[
 struct FormatRow {
     /// Element type of the parameters that the format supports.
     dtype: DType,
-    /// Whether the tensor cores of GPUs multiply the format, rather than the vector units of CPUs.
+    /// True for formats that the tensor cores of GPUs multiply, false for those of the vector units of CPUs.
     for_tensor_cores: bool,
     /// The format with its sizes for a matrix of these values; none if it cannot store the matrix.
     found: fn(Grid, &[f32]) -> Option<Format>,
@@ -218,7 +218,7 @@ impl Format {
         FORMATS.iter().filter(|_| fits).find_map(|row| (row.from_text)(grid, rest))
     }
 
-    /// Whether the format is one that the tensor cores of GPUs multiply, rather than vector units.
+    /// Returns whether the tensor cores of GPUs multiply the format, rather than vector units.
     pub fn is_for_tensor_cores(&self) -> bool {
         matches!(self, Format::TwoOfFour(_) | Format::Windows(_))
     }

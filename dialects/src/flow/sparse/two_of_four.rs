@@ -14,7 +14,7 @@ use std::fmt;
 /// A matrix of which each four adjacent columns have at most two nonzeros in a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TwoOfFour {
-    /// How the elements of the parameter form the matrix.
+    /// The matrix that the elements of the parameter form.
     pub grid: Grid,
     /// Type of the stored values: that of the parameter, or bf16, to which those of an f32 parameter are rounded.
     pub dtype: DType,

@@ -14,7 +14,7 @@ use std::fmt;
 /// A matrix, and the number of its vectors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Windows {
-    /// How the elements of the parameter form the matrix.
+    /// The matrix that the elements of the parameter form.
     pub grid: Grid,
     /// Type of the stored values: f32, or bf16, to which those of the parameter are rounded.
     pub dtype: DType,

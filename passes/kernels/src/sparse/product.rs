@@ -74,14 +74,6 @@ impl Product {
     }
 }
 
-/// Access and guard of a load.
-pub fn load(def: &KernelDef, k: usize) -> Option<(&Access, Option<usize>)> {
-    match &def.body[k].op {
-        Op::Load { access, guard } => Some((access, *guard)),
-        _ => None,
-    }
-}
-
 /// Statements of the epilogue, without the reduction and its operands.
 pub fn after(def: &KernelDef, sum: usize) -> Vec<usize> {
     let (mut open, mut seen) = (def.stores.iter().map(|w| w.value).collect::<Vec<_>>(), vec![]);

@@ -17,7 +17,7 @@ use crate::ptx::Version;
 use sardonyx_base::usual::{LARGE, USUAL};
 use sardonyx_base::{DType, Dim};
 use sardonyx_dialects::flow::sparse::{Grid, HALF_ROWS, TILE_COLUMNS, TILE_ROWS, TwoOfFour};
-use sardonyx_dialects::scalar::{Conversion, ReduceFn, ScalarFn};
+use sardonyx_dialects::scalar::ScalarFn;
 
 /// Version of PTX that has `mma.sp`.
 pub(super) const VERSION: Version = (7, 1);
@@ -81,11 +81,7 @@ impl Matched {
 
     /// Finds the parts of a kernel; `None` for any other kernel.
     pub fn find(def: &KernelDef) -> Option<Matched> {
-        let mut sums = def.body.iter().enumerate().filter_map(|(at, step)| match step.op {
-            Op::Reduce { f, arg } => Some((at, f, arg, step.dtype)),
-            _ => None,
-        });
-        let (Some((sum, ReduceFn::Add, product, _)), None) = (sums.next(), sums.next()) else { return None };
+        let (sum, product) = def.only_sum()?;
         let Op::Apply { f: ScalarFn::Mul, args } = &def.body[product].op else { return None };
         let &[value, x] = &args[..] else { return None };
         let (value, x) = (widened(def, value)?, widened(def, x)?);
@@ -155,6 +151,7 @@ impl Matched {
             && value.computed.is_empty()
             && strides(&word, &[(tile, LANES), (Some(words), word_stride)])
             && def.reads[word.buffer].dtype == DType::U32
+            && def.stores_outer_points()
             && block.expr == var(m).floordiv(&by(TILE_ROWS))
             && block.stride.is(tiles * LANES)
             && lane.expr == var(m).modulo(&by(HALF_ROWS))
@@ -174,15 +171,7 @@ impl Matched {
             inner.iter().for_each(|v| line.strides[*v] = Size::Const((*v == k) as i64));
             Access { coords: vec![line], computed: vec![], ..access.clone() }
         };
-        let found = Matched { sum, factors, value: linear(&value), x: linear(&x), words: word.buffer, tiles, m, n, k };
-        found.is_stored_once(def).then_some(found)
-    }
-
-    /// Whether everything after the sum is computed once per result.
-    fn is_stored_once(&self, def: &KernelDef) -> bool {
-        let (deps, inner) = (def.dependences(), def.inner_vars());
-        let is_outer = |access: &Access| def.access_vars(access, &deps) & inner == 0;
-        def.stores.iter().all(|w| deps[w.value] & inner == 0 && is_outer(&w.access))
+        Some(Matched { sum, factors, value: linear(&value), x: linear(&x), words: word.buffer, tiles, m, n, k })
     }
 
     fn batch(&self, def: &KernelDef) -> impl Iterator<Item = usize> + use<> {
@@ -219,11 +208,8 @@ impl Matched {
 
 /// The access of an unguarded load that a statement widens.
 fn widened(def: &KernelDef, k: usize) -> Option<Access> {
-    let Op::Convert(from, Conversion::Value) = def.body[k].op else { return None };
-    match &def.body[from].op {
-        Op::Load { access, guard: None } => Some(access.clone()),
-        _ => None,
-    }
+    let (access, guard) = def.converted_load(k)?;
+    guard.is_none().then(|| access.clone())
 }
 
 fn index(def: &KernelDef, k: usize) -> Option<&Dim> {
@@ -298,6 +284,8 @@ impl PositionStream {
 /// Words of positions of a warp's rows in one k tile.
 pub struct Words<'a> {
     gemm: &'a Gemm,
+    /// Number of words of a line.
+    of_k_tile: i64,
     /// Name of the register with the address of the lane's first word.
     at: String,
 }
@@ -305,28 +293,26 @@ pub struct Words<'a> {
 impl<'a> Words<'a> {
     /// Prepares the loads of a k tile at `tile`; the warp's rows begin with line `line`, of 16 rows each.
     pub fn new(asm: &mut Ptx, gemm: &'a Gemm, tile: Val, line: Val) -> Words<'a> {
-        let line_bytes = gemm.positions.as_ref().map_or(0, |p| p.of_k_tile) * POSITION_BYTES;
+        let of_k_tile = gemm.positions.as_ref().map_or(1, |p| p.of_k_tile);
         let lane = asm.special("%laneid");
         let lane = shift(asm, Bin::ShLI, lane, 2);
-        let line_bytes = asm.int(line_bytes, Ty::I32);
+        let line_bytes = asm.int(of_k_tile * POSITION_BYTES, Ty::I32);
         let before = asm.bin(Bin::MulI, line, line_bytes);
         let at = asm.bin(Bin::AddI, tile, before);
         let at = asm.bin(Bin::AddI, at, lane);
-        Words { gemm, at: asm.name(at, 0) }
+        Words { gemm, of_k_tile, at: asm.name(at, 0) }
     }
 
     /// Number of the words of a step in its line, unless the step before had the same words, and the selector of the
     /// lanes that have the step's positions.
     fn step(&self, step: i64) -> (Option<i64>, i64) {
-        let (steps, of_k_tile) =
-            (self.gemm.shape.k_bytes / STEP_BYTES, self.gemm.positions.as_ref().map_or(1, |p| p.of_k_tile));
+        let (steps, of_k_tile) = (self.gemm.shape.k_bytes / STEP_BYTES, self.of_k_tile);
         let selector = step % (steps / of_k_tile);
         ((selector == 0).then_some(step * of_k_tile / steps), selector)
     }
 
     fn load(&self, asm: &mut Ptx, line: i64, of_line: i64) -> Val {
-        let of_k_tile = self.gemm.positions.as_ref().map_or(1, |p| p.of_k_tile);
-        let offset = (line * of_k_tile + of_line) * POSITION_BYTES;
+        let offset = (line * self.of_k_tile + of_line) * POSITION_BYTES;
         asm.instruction(Ty::I32, "ld.shared.b32", &[format!("[{}+{offset}]", self.at)])
     }
 

@@ -22,7 +22,7 @@ use crate::target::Target;
 use sardonyx_base::usual::LARGE;
 use sardonyx_base::{DType, Dim};
 use sardonyx_dialects::flow::sparse::WINDOW_ROWS;
-use sardonyx_dialects::scalar::{Conversion, ReduceFn, ScalarFn};
+use sardonyx_dialects::scalar::ScalarFn;
 
 /// Tokens of a block by eight columns of the result, which one warp computes at a time.
 static TILES: &[Shape] = &[shape(64, 8, 32, (1, 1), 1), shape(32, 8, 32, (1, 1), 1), shape(16, 8, 32, (1, 1), 1)];
@@ -53,28 +53,9 @@ pub fn planned(def: &KernelDef, _: Target) -> Option<Box<dyn GpuPlan>> {
     Some(Box::new(Windows::find(def)?))
 }
 
-fn load(def: &KernelDef, k: usize) -> Option<(&Access, Option<usize>)> {
-    match &def.body[k].op {
-        Op::Load { access, guard } => Some((access, *guard)),
-        _ => None,
-    }
-}
-
-/// The load that a statement widens.
-fn widened(def: &KernelDef, k: usize) -> Option<(&Access, Option<usize>)> {
-    match def.body[k].op {
-        Op::Convert(from, Conversion::Value) => load(def, from),
-        _ => None,
-    }
-}
-
 impl Windows {
     fn find(def: &KernelDef) -> Option<Windows> {
-        let mut sums = def.body.iter().enumerate().filter_map(|(at, step)| match step.op {
-            Op::Reduce { f, arg } => Some((at, f, arg, step.dtype)),
-            _ => None,
-        });
-        let (Some((sum, ReduceFn::Add, chosen, DType::F32)), None) = (sums.next(), sums.next()) else { return None };
+        let (sum, chosen) = def.only_sum().filter(|(sum, _)| def.body[*sum].dtype == DType::F32)?;
         let Op::Apply { f: ScalarFn::Select, args } = &def.body[chosen].op else { return None };
         let &[inside, product, zero] = &args[..] else { return None };
         let Op::Apply { f: ScalarFn::Mul, args } = &def.body[product].op else { return None };
@@ -83,11 +64,15 @@ impl Windows {
         let &[place, length] = &args[..] else { return None };
         let Op::Apply { f: ScalarFn::Sub, args } = &def.body[length].op else { return None };
         let &[end, first] = &args[..] else { return None };
-        let ((value, Some(guarded)), (x, Some(read))) = (widened(def, value)?, widened(def, x)?) else { return None };
-        let ((starts, None), (ends, None)) = (widened(def, first)?, widened(def, end)?) else { return None };
+        let ((value, Some(guarded)), (x, Some(read))) = (def.converted_load(value)?, def.converted_load(x)?) else {
+            return None;
+        };
+        let ((starts, None), (ends, None)) = (def.converted_load(first)?, def.converted_load(end)?) else {
+            return None;
+        };
         let [column] = &x.computed[..] else { return None };
         let number = column.expr.statements().first().copied()?;
-        let (numbers, Some(under)) = widened(def, number)? else { return None };
+        let (numbers, Some(under)) = def.converted_load(number)? else { return None };
         let ([window], [after], [at], [of_value]) =
             (&starts.computed[..], &ends.computed[..], &numbers.computed[..], &value.computed[..])
         else {
@@ -105,7 +90,6 @@ impl Windows {
         let rows = def.extent(n).as_const()?;
         let k = column.limit?.as_const()?;
         let types = [value, x].map(|access| def.reads[access.buffer].dtype);
-        let (deps, inner) = (def.dependences(), def.inner_vars());
         let ok = def.inner.len() == 1
             && def.deep.is_empty()
             && n < n_outer
@@ -128,7 +112,7 @@ impl Windows {
             && x.stride(n).is(0)
             && x.stride(j).is(0)
             && def.reads.iter().all(|storage| storage.panels.is_none())
-            && def.stores.iter().all(|w| (deps[w.value] | def.access_vars(&w.access, &deps)) & inner == 0);
+            && def.stores_outer_points();
         // Tokens are contiguous in memory.
         let m = (0..n_outer).rev().find(|v| *v != n && x.stride(*v).is(1)).filter(|_| ok)?;
         let tokens = def.extent(m).as_const().unwrap_or(LARGE.other);

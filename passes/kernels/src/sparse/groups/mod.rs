@@ -9,7 +9,7 @@
 
 mod emit;
 
-use super::product::{Product, load};
+use super::product::Product;
 use super::tile;
 use crate::asm::Mlir;
 use crate::cpu::CpuPlan;
@@ -21,7 +21,7 @@ use crate::words::Words;
 use sardonyx_base::dim::Symbol;
 use sardonyx_base::{DType, Dim};
 use sardonyx_dialects::flow::sparse::{patterns, places_of_rows};
-use sardonyx_dialects::scalar::{Conversion, ReduceFn, ScalarFn};
+use sardonyx_dialects::scalar::{Conversion, ScalarFn};
 use std::sync::Arc;
 
 /// Maximum number of rows of a work item.
@@ -64,14 +64,10 @@ impl Plan {
         if def.inner.is_empty() || !def.deep.is_empty() {
             return None;
         }
-        let mut sums = def.body.iter().enumerate().filter_map(|(k, s)| match s.op {
-            Op::Reduce { f, arg } => Some((k, f, arg, s.dtype)),
-            _ => None,
-        });
-        let (Some((sum, ReduceFn::Add, product, DType::F32)), None) = (sums.next(), sums.next()) else { return None };
+        let (sum, product) = def.only_sum().filter(|(sum, _)| def.body[*sum].dtype == DType::F32)?;
         let Op::Apply { f: ScalarFn::Mul, args } = &def.body[product].op else { return None };
         let &[value, x] = &args[..] else { return None };
-        let plain = |k: usize| load(def, k).and_then(|(access, guard)| guard.is_none().then_some(access));
+        let plain = |k: usize| def.load(k).and_then(|(access, guard)| guard.is_none().then_some(access));
         let number = |k: usize| match def.body[k].op {
             Op::Convert(from, Conversion::Value) => plain(from),
             _ => None,

@@ -6,7 +6,7 @@
 
 mod emit;
 
-use super::product::{Product, load};
+use super::product::Product;
 use super::tile;
 use crate::asm::Mlir;
 use crate::cpu::CpuPlan;
@@ -16,7 +16,7 @@ use crate::nest::Nest;
 use crate::pace::{self, Pace};
 use crate::words::Words;
 use sardonyx_base::{DType, Dim};
-use sardonyx_dialects::scalar::{Conversion, ReduceFn, ScalarFn};
+use sardonyx_dialects::scalar::{Conversion, ScalarFn};
 use std::sync::Arc;
 
 /// Number of rows of a work item, for words that are one number, and for words of four bytes.
@@ -66,11 +66,8 @@ impl Plan {
             return None;
         }
         let j = def.outer.len();
-        let mut sums = def.body.iter().enumerate().filter_map(|(k, s)| match s.op {
-            Op::Reduce { f, arg } => Some((k, f, arg, s.dtype)),
-            _ => None,
-        });
-        let (Some((sum, ReduceFn::Add, chosen, dtype)), None) = (sums.next(), sums.next()) else { return None };
+        let (sum, chosen) = def.only_sum()?;
+        let dtype = def.body[sum].dtype;
         let Op::Apply { f: ScalarFn::Select, args } = &def.body[chosen].op else { return None };
         let &[inside, product, zero] = &args[..] else { return None };
         if !matches!(def.body[zero].op, Op::Const(0)) {
@@ -83,7 +80,7 @@ impl Plan {
         };
         let &[value, x] = &args[..] else { return None };
         let (value, x) = (narrow(value), narrow(x));
-        let load = |k: usize| load(def, k);
+        let load = |k: usize| def.load(k);
         // j < end - first
         let Op::Apply { f: ScalarFn::Lt, args } = &def.body[inside].op else { return None };
         let &[word, length] = &args[..] else { return None };
