@@ -1,7 +1,7 @@
 //! the ONNX backend suite, each node case in three variants  =>  compiled, run, compared with the expected outcomes
 //!
 //! `cargo xtask conformance [--device sim:sm_80] [--variant NAME] [--json FILE] [FILTER]` runs the whole suite, `cargo
-//! test` a seeded tenth of it. With a filter, known failures are printed too. `testdata/backend/failures.txt` lists the
+//! test` a seeded twentieth of it. With a filter, known failures are printed too. `testdata/backend/failures.txt` lists the
 //! known failures with their reasons; `testdata/backend/sim_sm_80.txt` lists the cases that pass on a simulated GPU
 //! without host operations, and only grows.
 
@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use variant::Variant;
 
 /// By default one case in `SHARE` is run; the seed decides which ones.
-const SHARE: u64 = 10;
+const SHARE: u64 = 20;
 const SEED: u64 = 22;
 
 struct Options {

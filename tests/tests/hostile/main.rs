@@ -60,12 +60,12 @@ const fn kind_of(
 }
 
 static KINDS: &[Kind] = &[
-    kind_of("artifacts", [150, 10_000], artifacts::open, artifacts::check),
-    kind_of("models", [150, 10_000], models::open, models::check),
+    kind_of("artifacts", [90, 10_000], artifacts::open, artifacts::check),
+    kind_of("models", [90, 10_000], models::open, models::check),
     Kind {
         time_max: Duration::from_secs(30),
         bytes_max: 2 << 30,
-        ..kind_of("bombs", [10, 600], Bombs::open, Bombs::check)
+        ..kind_of("bombs", [6, 600], Bombs::open, Bombs::check)
     },
     kind_of("topologies", [300, 10_000], Topologies::open, Topologies::check),
     kind_of("plans", [200, 10_000], Plans::open, Plans::check),

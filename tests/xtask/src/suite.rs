@@ -28,7 +28,7 @@ static SUITES: &[Suite] = &[
     },
     Suite {
         name: "every-case",
-        about: "all kernels of the tests of kernels and of conformance, of which the default suite draws one in three",
+        about: "all kernels of the tests of kernels and of conformance, of which the default suite draws one in five",
         prepare: models::ensure_default,
         cargo: &[
             "--config",
@@ -224,7 +224,7 @@ fn builds_programs(suite: &Suite, rest: &[String]) -> bool {
         && rest.first().is_none_or(|first| ["--", "--no-run"].contains(&first.as_str()))
 }
 
-/// `cargo xtask conformance [ARGUMENT…]`: runs the whole backend suite, of which `cargo xtask test` runs a tenth.
+/// `cargo xtask conformance [ARGUMENT…]`: runs the whole backend suite, of which `cargo xtask test` runs a twentieth.
 pub fn conformance(context: &Context, args: &[String]) -> Result<()> {
     setup::ensure()?;
     fetch::command(context, &["onnx".into()])?;
