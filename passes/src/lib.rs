@@ -50,6 +50,7 @@ mod splice;
 mod split_columns;
 mod stage_operands;
 mod steps;
+mod tabulate;
 pub mod usual;
 mod validate;
 mod version;

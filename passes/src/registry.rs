@@ -152,6 +152,7 @@ pub static PASSES: &[PassRow] = &[
         "Multiplies with the words alone of weights that are mostly 0",
         crate::skip_zeros::run,
     ),
+    rewriting("tabulate", "Looks up functions of a single byte", crate::tabulate::run).only_for(target::Class::Cpu),
     rewriting("pack-weights", "Lays constants out as the kernels stream them", crate::pack_weights::run),
     of_class(
         Class::Narrowing,

@@ -3,7 +3,10 @@
 //! Each rule examines one node of a graph whose operands are already simplified, and returns an existing value or
 //! another operation with the same result type. All rules are exact: the result is bitwise equal, including NaN and −0.
 
+mod bounded_products;
+
 use crate::rewrite::Rewrites;
+use bounded_products::bounded_products;
 use sardonyx_base::dim::product;
 use sardonyx_base::{Dim, Result, Tensor};
 use sardonyx_dialects::mlir::Module;
@@ -35,6 +38,7 @@ static RULES: &[(&str, Rule)] = &[
     ("decide-select", decide_select),
     ("map-before-motion", map_before_motion),
     ("transpose-into-contract", transpose_into_contract),
+    ("bounded-products", bounded_products),
 ];
 
 /// Returns an operation with the same result type that replaces the node, and its operands, or `None` if the rule does

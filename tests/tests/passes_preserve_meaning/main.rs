@@ -41,6 +41,7 @@ static PIPELINE: &[&str] = &[
     "choose-layouts",
     "choose-algorithms",
     "skip-zeros",
+    "tabulate",
     "pack-weights",
     "lower-precision",
     "stage-operands",
