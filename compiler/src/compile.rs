@@ -26,7 +26,7 @@ use sardonyx_dialects::mlir;
 use sardonyx_dialects::plan::Plan;
 use sardonyx_dialects::sdx::Graph;
 use sardonyx_format::SecretKey;
-use sardonyx_kernels::Target;
+use sardonyx_kernels::{Target, Tuning};
 use sardonyx_passes::calibrated::Calibrated;
 use sardonyx_passes::options::RANKS_MAX;
 use sardonyx_passes::{KvCache, MaskedRows, Named, Options, Params, Quantize, Rewrites};
@@ -98,6 +98,8 @@ pub struct Request<'a> {
     pub specialized: Vec<EntrySpec>,
     /// How the tensors of nodes are distributed over ranks.
     pub plan: Option<Placement>,
+    /// Tiles of the kernels for GPUs; `None` for code with each candidate, to be measured.
+    pub tuning: Option<Tuning>,
     /// Bound on the relative error (L2) of outputs at lower precision.
     pub error_budget: Option<f64>,
     /// Rules that decide which weights become 0.
@@ -134,6 +136,7 @@ impl<'a> Request<'a> {
             no_host: false,
             specialized: vec![],
             plan: None,
+            tuning: Some(Tuning::expected()),
             error_budget: None,
             sparsify: vec![],
             saliency: None,
@@ -230,6 +233,8 @@ fn refuse_replacing_inputs(request: &Request, files: &BTreeSet<PathBuf>) -> Resu
     let embedder = request.embedder.iter().flat_map(|embedder| &embedder.files);
     read.extend(embedder.map(|file| ("read for texts and pooling", file.as_path())));
     read.extend(request.calibrate.iter().map(|data| ("among the data of --calibrate", data.as_path())));
+    let locks = request.tuning.iter().flat_map(|tuning| &tuning.files);
+    read.extend(locks.map(|file| ("a file of measured tiles", file.as_path())));
     read.extend(request.sign.iter().map(|(_, file)| ("the key of --sign", file.as_path())));
     std::iter::once(&request.output).chain(&request.report).try_for_each(|output| refuse_replacing(output, &read))
 }
@@ -484,6 +489,7 @@ fn write(
         selftest: canary.test.as_ref().ok().filter(|_| request.selftest),
         precision: request.lowered(),
         kinds: &model.graph.kinds(),
+        tuning: request.tuning.as_ref(),
         sign: request.sign.as_ref().map(|(key, _)| key),
         attached: &request.embedder.as_ref().map(Embedder::attached).unwrap_or_default(),
         specialized: &request.specialized.iter().map(|spec| spec.name.clone()).collect::<Vec<_>>(),

@@ -15,11 +15,9 @@ use sardonyx_dialects::params::Part;
 use sardonyx_dialects::plan::{Action, Entry, Plan};
 use sardonyx_dialects::sdx::{Axis, Symbol, SymbolKind, mesh};
 use sardonyx_format::{ArtifactWriter, SecretKey};
-use sardonyx_kernels::Target;
-use sardonyx_kernels::codegen;
-use sardonyx_kernels::codegen::ptx::PtxModule;
+use sardonyx_kernels::codegen::{self, ptx::PtxModule};
 use sardonyx_kernels::target::Class;
-use sardonyx_kernels::{Level, Lowered, levels_of, lower};
+use sardonyx_kernels::{Level, Lowered, Target, Tiles, Tuning, levels_of, lower, tuning};
 use sardonyx_passes::plan_memory;
 use sardonyx_passes::usual::USUAL;
 use std::collections::BTreeMap;
@@ -37,8 +35,23 @@ pub struct Summary {
     pub weights_bytes: u64,
     /// Bytes of machine code for CPUs.
     pub code_bytes: usize,
-    /// GPU targets, and the bytes of their PTX.
-    pub ptx_bytes: Vec<(&'static str, usize)>,
+    /// The code for each GPU target.
+    pub ptx: Vec<PtxSummary>,
+}
+
+/// Summary of the code for a GPU target.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PtxSummary {
+    /// Name of the target, such as `sm_80`.
+    pub target: &'static str,
+    /// Bytes of PTX, of all candidates.
+    pub bytes: usize,
+    /// Number of modules: one, or one for each candidate of the tiles.
+    pub candidates: usize,
+    /// Number of kernels.
+    pub kernels: usize,
+    /// Number of those whose tile was selected because it was measured to be the fastest.
+    pub measured: usize,
 }
 
 /// Summary of the plan of one target class.
@@ -117,6 +130,8 @@ pub struct Product<'a> {
     pub kinds: &'a BTreeMap<String, Kind>,
     /// Targets to generate code for, of the classes that have a plan.
     pub targets: &'a [Target],
+    /// Tiles of the kernels for GPUs; `None` for all candidates, which are to be measured.
+    pub tuning: Option<&'a Tuning>,
     /// The highest CPU level to generate code for; `None` for all levels.
     pub most: Option<Level>,
     /// Key that signs the artifact; `None` for an unsigned one.
@@ -131,6 +146,7 @@ impl<'a> Product<'a> {
     /// A product of plans and their parameters, without a self-test or attached files.
     pub fn of_plans(planned: &'a [Planned], params: &'a ParamStore, targets: &'a [Target]) -> Product<'a> {
         static NO_KINDS: BTreeMap<String, Kind> = BTreeMap::new();
+        static EXPECTED: Tuning = Tuning::expected();
         Product {
             planned,
             params,
@@ -139,6 +155,7 @@ impl<'a> Product<'a> {
             precision: None,
             kinds: &NO_KINDS,
             targets,
+            tuning: Some(&EXPECTED),
             most: None,
             sign: None,
             attached: &[],
@@ -156,8 +173,7 @@ pub struct Built {
 
 /// Generates the code of all plans, and computes the parameters that are stored in a prepared format.
 pub fn build(product: &Product) -> Result<Built> {
-    let codes =
-        product.planned.iter().map(|made| Code::build(made, product.targets, product.most)).collect::<Result<_>>()?;
+    let codes = product.planned.iter().map(|made| Code::build(made, product)).collect::<Result<_>>()?;
     let prepared = product.planned.iter().flat_map(|made| made.plan.prepared.clone()).collect();
     let values = prepare::values(&prepared, product.params)?;
     Ok(Built { codes, prepared, values })
@@ -205,7 +221,7 @@ pub fn write(path: &Path, product: &Product, built: &Built) -> Result<Summary> {
         others: summaries,
         weights_bytes,
         code_bytes: machine.map_or(0, |code| code.len()),
-        ptx_bytes: codes.iter().flat_map(|code| &code.ptx).map(|(name, text)| (*name, text.len())).collect(),
+        ptx: codes.iter().flat_map(|code| code.ptx_summary.iter().copied()).collect(),
     })
 }
 
@@ -222,20 +238,30 @@ struct Code {
     /// If the CPU is a target: the levels that there is code for, and the code.
     machine: Option<(Vec<Level>, Vec<u8>)>,
     /// GPU targets, and their PTX.
-    ptx: Vec<(&'static str, String)>,
+    ptx: Vec<(String, String)>,
+    ptx_summary: Vec<PtxSummary>,
     accesses: usize,
     unchecked: usize,
 }
 
 impl Code {
-    fn build(made: &Planned, targets: &[Target], most: Option<Level>) -> Result<Code> {
-        let plan = &made.plan;
+    fn build(made: &Planned, product: &Product) -> Result<Code> {
+        let (plan, most) = (&made.plan, product.most);
         let lowered: Vec<Lowered> = plan.kernels.iter().map(|(_, k)| lower(k)).collect::<Result<_>>()?;
         let required: Vec<Requires> =
             lowered.iter().enumerate().map(|(i, l)| requires(plan, i, l)).collect::<Result<_>>()?;
-        let own = targets.iter().copied().filter(|t| t.class() == made.target.class());
-        let gpus = own.filter(|t| t.ptx().is_some());
-        let ptx: Vec<PtxModule> = gpus.map(|t| PtxModule::emit(plan, &lowered, t)).collect::<Result<_>>()?;
+        let own = product.targets.iter().copied().filter(|t| t.class() == made.target.class());
+        let mut ptx = vec![];
+        for target in own.filter(|t| t.ptx().is_some()) {
+            match product.tuning {
+                Some(tuning) => ptx.push(PtxModule::emit(plan, &lowered, target, Tiles::Measured(tuning))?),
+                None => {
+                    for i in 0..tuning::candidates(&lowered, target).max(1) {
+                        ptx.push(PtxModule::emit(plan, &lowered, target, Tiles::Candidate(i))?);
+                    }
+                }
+            }
+        }
         let kernels = kernels(plan, &lowered, &required, &ptx);
         let (accesses, unchecked) = required.iter().fold((0, 0), |(a, u), r| (a + r.accesses, u + r.unchecked));
         let levels: Vec<Level> =
@@ -250,9 +276,20 @@ impl Code {
             }
         };
         let machine = machine.map(|code| (levels, code));
-        let text = |module: &PtxModule| (module.target.ptx().unwrap_or_default(), module.text(&kernels));
-        let ptx = ptx.iter().map(text).collect();
-        Ok(Code { kernels, machine, ptx, accesses, unchecked })
+        let texts: Vec<(String, String)> = ptx.iter().map(|m| (m.name.clone(), m.text(&kernels))).collect();
+        let mut ptx_summary: Vec<PtxSummary> = vec![];
+        for (module, (_, text)) in ptx.iter().zip(&texts) {
+            let target = module.target.ptx().unwrap_or_default();
+            if ptx_summary.last().is_none_or(|last| last.target != target) {
+                let (kernels, measured) = (lowered.len(), module.measured());
+                ptx_summary.push(PtxSummary { target, kernels, measured, ..PtxSummary::default() });
+            }
+            if let Some(last) = ptx_summary.last_mut() {
+                last.bytes += text.len();
+                last.candidates += 1;
+            }
+        }
+        Ok(Code { kernels, machine, ptx: texts, ptx_summary, accesses, unchecked })
     }
 }
 

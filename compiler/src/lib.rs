@@ -11,6 +11,7 @@ pub mod entries;
 pub mod explain;
 pub mod import;
 pub mod layers;
+mod lock;
 pub mod meaning;
 pub mod module;
 pub mod movement;

@@ -11,7 +11,7 @@ use crate::bind::{Destination, Given};
 use crate::cache::Held;
 use crate::device::{Address, Block, Memory, Order, Work};
 use crate::outputs::Outputs;
-use crate::program::{Action, Entry, Launch, Place, Program};
+use crate::program::{Action, Entry, KernelTarget, Launch, Place, Program};
 use crate::session::{Session, State};
 use crate::shape::{Shape, step_name};
 use crate::stop::Stop;
@@ -59,6 +59,10 @@ pub struct Launched<'a> {
     pub ran: (Instant, Instant),
     /// Number of floating-point operations, and of bytes read and written, each byte once, as the compiler counts them.
     pub work: Option<(i64, i64)>,
+    /// Values of the kernel's parameters.
+    pub params: &'a [i64],
+    /// How the GPU launches the kernel; `None` on a CPU.
+    pub target: Option<&'a KernelTarget>,
 }
 
 /// Callback that receives every launch after it has ended; an error from it ends the call.
@@ -305,7 +309,9 @@ impl Call<'_> {
             results.push(bytes);
         }
         let (origins, work) = (&self.entry.steps[step].origins, shape.work(kernel, self.entry, step, launch));
-        let launched = Launched { step, kernel: &kernel.symbol, class: &kernel.class, origins, results, ran, work };
+        let (params, target) = (&shape.params[self.entry.params(step)], self.program.target(launch.kernel));
+        let (kernel, class) = (kernel.symbol.as_str(), kernel.class.as_str());
+        let launched = Launched { step, kernel, class, origins, results, ran, work, params, target };
         (watch.borrow_mut())(launched)
     }
 

@@ -106,7 +106,7 @@ pub use call::{Launched, Watch};
 pub use call_bytes::CallBytes;
 pub use comm::{Algorithm, Ranks, Wire, is_launched, serve_rank};
 pub use describe::{EntryPoint, Port, Symbol};
-pub use device::{DeviceName, DeviceReport, Finding};
+pub use device::{DeviceName, DeviceReport, Finding, Gpu};
 pub use device_tensor::{DeviceTensor, Input};
 pub use model::{LoadOptions, Model, Transport};
 pub use outputs::Outputs;

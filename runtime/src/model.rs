@@ -3,14 +3,14 @@
 use crate::call_bytes::CallBytes;
 use crate::comm::{self, Load, Order, Wire, World};
 use crate::describe::EntryPoint;
-use crate::device::{self, Address, Block, Device, DeviceName, DeviceReport, Memory};
+use crate::device::{self, Address, Block, Device, DeviceName, DeviceReport, Gpu, Memory};
 use crate::memory::{ALIGNMENT, AlignedBuf};
 use crate::program::{self, Entry, Program};
 use crate::session::{Session, SessionOptions};
 use crate::session_pool::{PoolOptions, SessionPool};
 use bytes::Bytes;
 use sardonyx_base::cpu::Level;
-use sardonyx_base::plan::Manifest;
+use sardonyx_base::plan::{Manifest, candidate_target};
 use sardonyx_base::{Error, Result};
 use sardonyx_format::artifact::{Artifact, Reading, Trust, Verify};
 use std::collections::BTreeMap;
@@ -43,6 +43,9 @@ pub struct LoadOptions {
     pub transport: Transport,
     /// Slower links to emulate between the ranks of this host.
     pub wire: Option<Wire>,
+    /// Which tiles the kernels of a GPU have, in an artifact for measuring tiles; 0 for those that were expected to be
+    /// the fastest.
+    pub candidate: usize,
     /// The context of the GPU to load the model in, as an address.
     pub(crate) cuda_context: Option<NonZeroUsize>,
 }
@@ -60,6 +63,7 @@ impl LoadOptions {
             ranks: None,
             transport: Transport::Threads,
             wire: None,
+            candidate: 0,
             cuda_context: None,
         }
     }
@@ -102,6 +106,11 @@ impl LoadOptions {
     /// Sets slower links to emulate between the ranks of this host; none by default.
     pub fn wire(self, wire: impl Into<Option<Wire>>) -> LoadOptions {
         LoadOptions { wire: wire.into(), ..self }
+    }
+
+    /// Sets which tiles the kernels of a GPU have: a number below [`Model::candidates`]; 0 by default.
+    pub fn candidate(self, candidate: usize) -> LoadOptions {
+        LoadOptions { candidate, ..self }
     }
 
     /// Sets the context (`CUcontext`) of a GPU to load the model in; null, the default, is the GPU's primary context,
@@ -271,11 +280,10 @@ impl Model {
         }
         let plan = artifact.plan_of(options.device.class());
         let (code, ptx, level) = (artifact.code.as_ref(), artifact.ptx.as_slice(), options.cpu);
-        let context = options.cuda_context;
+        let (context, candidate) = (options.cuda_context, options.candidate);
         let open = |place| {
-            let program = &programs[0];
-            let source =
-                device::Source { manifest: &artifact.manifest, plan, program, place, context, code, ptx, level };
+            let (manifest, program) = (&artifact.manifest, &programs[0]);
+            let source = device::Source { manifest, plan, program, place, context, code, ptx, candidate, level };
             device::open(&options.device, &source)
         };
         let device = open(place)?;
@@ -379,6 +387,21 @@ impl Model {
     /// Returns the device that the model was loaded for.
     pub fn device_name(&self) -> &DeviceName {
         &self.0.device_name
+    }
+
+    /// Returns the GPU that the model runs on; `None` if it runs on no GPU of this machine.
+    pub fn gpu(&self) -> Option<Gpu> {
+        self.0.device.gpu()
+    }
+
+    /// Returns for how many choices of tiles the artifact has code for this GPU: more than one if it is for measuring
+    /// tiles.
+    pub fn candidates(&self) -> usize {
+        let Some(target) = self.0.device.target() else { return 1 };
+        let own = target.split_once('~').map_or(target, |(own, _)| own);
+        let all = self.program().kernels.first().map_or(&[][..], |kernel| &kernel.targets);
+        let has = |i: &usize| all.iter().any(|t| t.target == candidate_target(own, *i));
+        (1..).take_while(has).count() + 1
     }
 
     /// Returns the report of a simulated device since the model was loaded; `None` on real devices, which check

@@ -9,9 +9,10 @@ use super::{Progress, say, write_whole};
 use crate::calibrate::Layer;
 use crate::calibrate::score::Score;
 use crate::compile::{Report, Request, compile_shown, parse_dims};
-use crate::emit::{EntrySummary, HostSummary, PlanSummary};
+use crate::emit::{EntrySummary, HostSummary, PlanSummary, PtxSummary};
 use crate::entries::{Entries, parse_entries, parse_specialized};
 use crate::import::DimRange;
+use crate::lock;
 use crate::movement::{Movement, Question};
 use crate::pipeline::{SELFTEST, Watch};
 use crate::placement::Placement;
@@ -82,6 +83,7 @@ fn compile_watched(args: &CompileArgs, mut work: Work, out: &mut dyn Write) -> R
         sparsify: args.sparsify.clone(),
         saliency: args.saliency,
         plan: args.plan.as_deref().map(Placement::read).transpose()?,
+        tuning: if args.tune_candidates { None } else { Some(lock::read(&args.tune)?) },
         movement: question(args, &output)?,
         options: Options {
             fuel: args.fuel,
@@ -126,6 +128,7 @@ fn compile_watched(args: &CompileArgs, mut work: Work, out: &mut dyn Write) -> R
             for GivenUp { stage, out_of } in given_up {
                 say(out, &format!("without `{stage}`, which ran out of {}", out_of.name()))?;
             }
+            tile_lines(args, &output, &report).try_for_each(|line| say(out, &line))?;
             padding_line(&report).filter(|_| embeds).map_or(Ok(()), |line| say(out, &line))
         }
     }
@@ -218,7 +221,7 @@ fn print(
 ) -> Result<()> {
     let Some(s) = &report.summary else { return Ok(()) };
     let [main, others @ ..] = s.first.entries.as_slice() else { return Ok(()) };
-    let ptx = s.ptx_bytes.iter().map(|(target, bytes)| format!("{:.0} KiB of PTX for {target}", kib(*bytes)));
+    let ptx = s.ptx.iter().map(|ptx| format!("{:.0} KiB of PTX for {}", kib(ptx.bytes), ptx.target));
     let code = (s.code_bytes > 0).then(|| format!("{:.0} KiB of code", kib(s.code_bytes)));
     let code: Vec<String> = code.into_iter().chain(ptx).collect();
     let line = format!(
@@ -264,6 +267,21 @@ fn print(
         Some(why) => say(out, &format!("self-test: none, {why}")),
         None => Ok(()),
     }
+}
+
+/// Lines about tiles that were measured, or that are to be measured.
+fn tile_lines<'a>(args: &'a CompileArgs, output: &'a Path, report: &'a Report) -> impl Iterator<Item = String> + 'a {
+    let all = report.summary.iter().flat_map(|summary| &summary.ptx);
+    all.filter(|_| args.tune_candidates || !args.tune.is_empty()).map(|ptx| {
+        let PtxSummary { target, candidates, kernels, measured, .. } = ptx;
+        match args.tune_candidates {
+            true => format!(
+                "tiles: up to {candidates} for each kernel of {target}; `sardonyx-run tune {}` measures them",
+                output.display()
+            ),
+            false => format!("tiles: {measured} of {kernels} kernels for {target} have the tile that was the fastest"),
+        }
+    })
 }
 
 /// A line for each dimension whose range on the command line is wider than the range that the model accepts.
@@ -398,7 +416,7 @@ fn json(args: &CompileArgs, output: &Path, report: &Report, given_up: &[GivenUp]
             ("launches", main.map_or(0, |e| e.launches).into()),
             ("weights_bytes", s.weights_bytes.into()),
             ("code_bytes", s.code_bytes.into()),
-            ("ptx_bytes", Json::Object(s.ptx_bytes.iter().map(|(target, n)| (*target, (*n).into())).collect())),
+            ("ptx_bytes", Json::Object(s.ptx.iter().map(|ptx| (ptx.target, ptx.bytes.into())).collect())),
             ("arena_bytes", main.map_or("0", |e| e.arena_bytes.as_str()).into()),
             ("plans", Json::List(s.others.iter().map(plan_json).collect())),
             ("entries", Json::List(s.first.entries.iter().map(entry_json).collect())),

@@ -164,6 +164,12 @@ pub static CODES: &[(&str, ErrorKind, &str, &str)] = &[
         "the host would have to compute something, which was not allowed",
         "compile without --no-host, or export the model without operators whose result sizes depend on data",
     ),
+    (
+        "E0110",
+        File,
+        "a file of measured tiles is malformed, or was measured for other code",
+        "measure again: compile with `--tune-candidates`, then `sardonyx-run tune`",
+    ),
     ("E0201", Model, "shapes contradict each other", "check the shapes of the node's inputs"),
     (
         "E0202",

@@ -19,6 +19,7 @@ mod literal;
 mod predicted;
 mod run;
 mod show;
+mod tune;
 pub mod values;
 
 pub use bench::{BenchArgs, bench};
@@ -31,6 +32,7 @@ pub use data_set::{DataSet, find_sets};
 pub use inputs::{InputArgs, synthetic_inputs};
 pub use inspect::{InspectArgs, inspect};
 pub use run::{RunArgs, run};
+pub use tune::{TuneArgs, tune};
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use sardonyx_base::cpu::Level;
@@ -58,6 +60,8 @@ pub enum Command {
     /// Measure the links between ranks, and write them as a topology
     #[cfg(feature = "topology")]
     Calibrate(CalibrateArgs),
+    /// Measure the tiles that kernels can have on a GPU, and write the fastest
+    Tune(TuneArgs),
 }
 
 impl Command {
@@ -71,6 +75,7 @@ impl Command {
             Command::Collectives(args) => collectives(args, out).map(|()| 0),
             #[cfg(feature = "topology")]
             Command::Calibrate(args) => calibrate(args, out).map(|()| 0),
+            Command::Tune(args) => tune(args, out).map(|()| 0),
         }
     }
 }
@@ -133,6 +138,12 @@ impl LoadArgs {
     /// Loads an artifact. Errors: E0001 for an invalid pin or key, E0002 for an unreadable key file, and those of
     /// [`Model::load`].
     pub fn load(&self, model: &Path) -> Result<Model> {
+        Model::load(model, &self.options()?)
+    }
+
+    /// The options with which the artifact is loaded. Errors: E0001 for an invalid pin or key, E0002 for an unreadable
+    /// key file.
+    pub fn options(&self) -> Result<LoadOptions> {
         let options = LoadOptions::new(self.trust()?)
             .copied(self.copy)
             .verify(self.verify)
@@ -142,7 +153,7 @@ impl LoadArgs {
             .transport(self.transport.unwrap_or(if is_launched() { Transport::Mpi } else { Transport::Threads }))
             .wire(self.links)
             .ranks(self.ranks.map(std::num::NonZeroUsize::get));
-        Model::load(model, &options)
+        Ok(options)
     }
 
     fn trust(&self) -> Result<Trust> {

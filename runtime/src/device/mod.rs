@@ -51,6 +51,9 @@ pub(crate) struct Source<'a> {
     pub context: Option<NonZeroUsize>,
     pub code: Option<&'a Bytes>,
     pub ptx: &'a [(String, Bytes)],
+    /// Which tiles the kernels have, if the artifact is for measuring them.
+    #[cfg_attr(not(any(feature = "cuda", feature = "sim")), expect(dead_code, reason = "only GPUs have tiles"))]
+    pub candidate: usize,
     /// The highest variant of CPU code to use.
     pub level: Option<Level>,
 }
@@ -68,6 +71,15 @@ pub(crate) enum Memory {
     },
 }
 
+/// A GPU of this machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Gpu {
+    /// Its name, such as `NVIDIA A100-SXM4-40GB`.
+    pub name: String,
+    /// The version of CUDA that its driver supports, such as `13.0`.
+    pub driver: String,
+}
+
 /// A device, with the kernels of one artifact.
 pub(crate) trait Device: Send + Sync {
     fn memory(&self) -> Memory;
@@ -79,6 +91,11 @@ pub(crate) trait Device: Send + Sync {
 
     /// The PTX target whose kernels run, and whose launch parameters are used; `None` on a CPU.
     fn target(&self) -> Option<&str> {
+        None
+    }
+
+    /// The GPU; `None` for other devices.
+    fn gpu(&self) -> Option<Gpu> {
         None
     }
 
@@ -277,7 +294,9 @@ fn left_out(feature: &str, name: &DeviceName) -> Box<Error> {
 /// Lists the targets that an artifact has code for: `cpu`, `sm_80`.
 fn targets(source: &Source) -> String {
     let cpu = source.code.map(|_| "`cpu`".to_string());
-    let all: Vec<String> = cpu.into_iter().chain(source.ptx.iter().map(|(t, _)| format!("`{t}`"))).collect();
+    // Candidates of tiles are not targets of their own.
+    let gpus = source.ptx.iter().filter(|(target, _)| !target.contains('~'));
+    let all: Vec<String> = cpu.into_iter().chain(gpus.map(|(t, _)| format!("`{t}`"))).collect();
     if all.is_empty() { "nothing".into() } else { all.join(", ") }
 }
 

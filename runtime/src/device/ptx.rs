@@ -2,7 +2,7 @@
 
 use super::{Source, no_code};
 use crate::code::compare_declared;
-use sardonyx_base::plan::KERNELS_COMMENT;
+use sardonyx_base::plan::{KERNELS_COMMENT, candidate_target};
 use sardonyx_base::{Error, Result};
 
 /// An entry of a PTX module, with its launch parameters.
@@ -10,6 +10,11 @@ pub struct Entry {
     pub symbol: String,
     pub block: u32,
     pub shared_bytes: u32,
+}
+
+/// Returns the name of the code for a target that is to be loaded: with the tiles that were asked for.
+pub fn selected(source: &Source, target: &str) -> String {
+    candidate_target(target, source.candidate)
 }
 
 /// Returns the PTX of a target and the plan's kernels in it; `None` if the plan has no kernels. Errors: E0401, E0403.

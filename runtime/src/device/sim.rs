@@ -27,7 +27,8 @@ const INSTRUCTIONS_MAX: u64 = 1 << 34;
 
 impl Sim {
     pub fn open(target: &str, source: &Source) -> Result<Arc<dyn Device>> {
-        let (module, entries) = match ptx::module(source, target)? {
+        let selected = ptx::selected(source, target);
+        let (module, entries) = match ptx::module(source, &selected)? {
             None => (None, vec![]),
             Some((text, entries)) => {
                 let module = Module::parse(text).map_err(|e| refused(&format!("PTX for {target}"), &e))?;
@@ -36,7 +37,7 @@ impl Sim {
         };
         let report = DeviceReport { device: format!("sim:{target}"), ..DeviceReport::default() };
         let (memory, report) = (Mutex::new(ptxvm::Memory::new()), Mutex::new(report));
-        Ok(Arc::new(Sim { target: target.to_string(), module, entries, memory, report }))
+        Ok(Arc::new(Sim { target: selected, module, entries, memory, report }))
     }
 
     fn memory(&self) -> MutexGuard<'_, ptxvm::Memory> {

@@ -3,6 +3,7 @@
 // Its functions may be called from every thread, one at a time.
 #include <pthread.h>
 #include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -139,6 +140,8 @@ Result cuInit(unsigned flags) { return flags; }
 static int gpus(void) { return getenv("SARDONYX_TEST_GPUS") ? atoi(getenv("SARDONYX_TEST_GPUS")) : 1; }
 Result cuDeviceGetCount(int *n) { *n = gpus(); return OK; }
 Result cuDeviceGet(int *gpu, int n) { *gpu = n; return n < gpus() ? OK : INVALID_VALUE; }
+Result cuDeviceGetName(char *name, int bytes, int gpu) { snprintf(name, bytes, "stand-in %d", gpu); return OK; }
+Result cuDriverGetVersion(int *version) { *version = 12040; return OK; }
 Result cuDeviceGetUuid_v2(char *id, int gpu) { memset(id, 1 + gpu, 16); return OK; }
 Result cuDevicePrimaryCtxRetain(void **context, int gpu) { *context = (void *)(8 + 8ll * gpu); return OK; }
 Result cuDevicePrimaryCtxRelease_v2(int gpu) { return gpu < gpus() ? OK : INVALID_VALUE; }

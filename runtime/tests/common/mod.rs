@@ -178,7 +178,7 @@ impl Builder {
         for kernel in &mut self.kernels {
             let items = format!("p{}", kernel.params - 1);
             let (target, grid) = ("sm_80".into(), format!("({items} + 63) floordiv 64"));
-            kernel.targets = vec![KernelTarget { target, grid, block: 64, shared_bytes: 0 }];
+            kernel.targets = vec![KernelTarget { target, grid, block: 64, ..KernelTarget::default() }];
         }
     }
 

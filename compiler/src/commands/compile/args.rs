@@ -17,6 +17,7 @@ const SHAPES: &str = "Shapes and entry points";
 const PRECISION: &str = "Precision and quantization";
 const SPARSITY: &str = "Sparsity";
 const RANKS: &str = "Ranks";
+const TILES: &str = "Tiles of kernels for GPUs";
 const REPORTS: &str = "Reports and limits";
 const ENGINEERS: &str = "For compiler engineers";
 
@@ -26,6 +27,7 @@ const ENGINEERS: &str = "For compiler engineers";
   {bin} compile model.onnx --dim batch=1..8 --dim seq=1..512 --json
   {bin} compile model.onnx --target cpu --target cuda:sm_80
   {bin} compile model.onnx --precision bf16
+  {bin} compile model.onnx --target cuda:sm_90a --tune tune.lock
   {bin} compile model.onnx --quantize int4 --calibrate texts.npz --error-budget 0.1
   {bin} compile decoder.onnx --entry decode:seq=1 --entry start:seq=64,past=0
   {bin} compile all-MiniLM-L6-v2 -o minilm.sdx
@@ -133,6 +135,14 @@ pub struct CompileArgs {
     /// `unit = N` elements that stay together, `runs = N`
     #[arg(long, value_name = "PLAN.toml", help_heading = RANKS)]
     pub plan: Option<PathBuf>,
+
+    /// Give kernels for GPUs the tiles that `sardonyx-run tune` has measured to be the fastest; may be repeated, for several GPUs
+    #[arg(long, value_name = "tune.lock", help_heading = TILES)]
+    pub tune: Vec<PathBuf>,
+    /// Write code with each tile that a kernel for GPUs can have, for `sardonyx-run tune`. Other commands run the code that is
+    /// expected to be the fastest
+    #[arg(long, conflicts_with_all = ["tune", "stop_after"], help_heading = TILES)]
+    pub tune_candidates: bool,
 
     /// Write the movement and launches of each kernel, and those without the optimiser, as one JSON object
     #[arg(long, value_name = "FILE.json", conflicts_with = "stop_after", help_heading = REPORTS)]

@@ -3,6 +3,7 @@
 use crate::linear::{Lowered, lower};
 use crate::ptx::{self, GpuLaunch, PtxKernel};
 use crate::target::Target;
+use crate::tuning::{self, Tiled, Tiles};
 use prost::Message;
 use sardonyx_base::plan::{self as file, KERNELS_COMMENT, Kernel, KernelTarget};
 use sardonyx_base::{Error, Result};
@@ -15,27 +16,44 @@ use std::sync::Arc;
 pub struct PtxModule {
     /// GPU that the kernels are planned for; the module's `.target` directive names it.
     pub target: Target,
+    /// Name of the module in the artifact: that of the GPU, or `sm_80~1` for a candidate.
+    pub name: String,
     kernels: Vec<PtxKernel>,
+    /// By kernel: key and name of its tile, if the tile was selected by name or number.
+    selected: Vec<Option<(String, String)>>,
+    /// Whether tiles are to be measured.
+    is_candidate: bool,
 }
 
 impl PtxModule {
-    /// Emits one entry for each kernel of the plan, in the order of `lowered`. Errors: E0202, E0901.
-    pub fn emit(plan: &Plan, lowered: &[Lowered], target: Target) -> Result<PtxModule> {
+    /// Emits one entry for each kernel of the plan, in the order of `lowered`. Errors: E0110 for a tile that a kernel
+    /// cannot have, E0202, E0901.
+    pub fn emit(plan: &Plan, lowered: &[Lowered], target: Target, tiles: Tiles) -> Result<PtxModule> {
         let named = plan.kernels.iter().zip(lowered).enumerate();
-        let kernels = named.map(|(i, ((symbol, _), l))| {
-            l.for_gpu(target).emit(symbol).and_then(said_by_plans).map_err(|e| match origin(plan, i) {
+        let emit = |(i, ((symbol, _), l)): (usize, (&(String, _), &Lowered))| {
+            let tiled = tuning::emit(symbol, l, target, tiles);
+            let tiled = tiled.and_then(|Tiled { emitted, selected }| Ok((said_by_plans(emitted)?, selected)));
+            tiled.map_err(|e| match origin(plan, i) {
                 Some(node) => e.node(node),
                 None => e,
             })
-        });
-        Ok(PtxModule { target, kernels: kernels.collect::<Result<_>>()? })
+        };
+        let (kernels, selected) = named.map(emit).collect::<Result<Vec<_>>>()?.into_iter().unzip();
+        let ptx = target.ptx().unwrap_or_default();
+        let name = file::candidate_target(ptx, if let Tiles::Candidate(i) = tiles { i } else { 0 });
+        Ok(PtxModule { target, name, kernels, selected, is_candidate: matches!(tiles, Tiles::Candidate(_)) })
+    }
+
+    /// Number of kernels with a tile that was measured to be the fastest.
+    pub fn measured(&self) -> usize {
+        if self.is_candidate { 0 } else { self.selected.iter().flatten().count() }
     }
 
     /// Launch dimensions of kernel `i`.
     pub fn launch(&self, i: usize) -> KernelTarget {
-        let GpuLaunch { grid, block, shared_bytes, .. } = &self.kernels[i].launch;
-        let (target, grid) = (self.target.ptx().unwrap_or_default().to_string(), grid.clone());
-        KernelTarget { target, grid, block: *block, shared_bytes: *shared_bytes }
+        let GpuLaunch { grid, block, shared_bytes, .. } = self.kernels[i].launch.clone();
+        let (key, tile) = self.selected[i].clone().filter(|_| self.is_candidate).unwrap_or_default();
+        KernelTarget { target: self.name.clone(), grid, block, shared_bytes, key, tile }
     }
 
     /// Text of the module, ending with the plan's declarations of the kernels: the runtime refuses a plan that differs

@@ -90,6 +90,16 @@ pub trait GpuPlan {
     fn version(&self) -> Option<Version> {
         None
     }
+
+    /// Name of the plan's tile; `None` if the kernel can have no other.
+    fn tile(&self) -> Option<String> {
+        None
+    }
+
+    /// Returns the plans of the kernel with other tiles.
+    fn others(&self, _: &KernelDef) -> Vec<Box<dyn GpuPlan>> {
+        vec![]
+    }
 }
 
 /// A kernel with its plan for one GPU.
@@ -133,6 +143,15 @@ impl GpuKernel<'_> {
         let kernel = PtxKernel { text, launch: form.launch, version: self.plan.version() };
         limits::check(self.target, symbol, &kernel.launch)?;
         Ok(kernel)
+    }
+
+    /// Returns the kernel with each tile that it can have, by name: first its own. Empty if it can have no other.
+    pub fn candidates(self) -> Vec<(String, Self)> {
+        let GpuKernel { def, target, plan } = self;
+        let others = plan.others(def);
+        let named = [plan].into_iter().chain(others).filter_map(|plan| Some((plan.tile()?, plan)));
+        let all: Vec<_> = named.map(|(tile, plan)| (tile, GpuKernel { def, target, plan })).collect();
+        if all.len() > 1 { all } else { vec![] }
     }
 
     /// Returns whether the kernel multiplies on tensor cores.

@@ -585,5 +585,9 @@ checked! {
         block: u32,
         /// Dynamic shared memory of a block in bytes.
         shared_bytes: u32,
+        /// Identity of the kernel in files of measured tiles; empty unless the artifact is for measuring them.
+        key: String,
+        /// Name of the kernel's tile; empty as `key`.
+        tile: String,
     }
 }

@@ -441,6 +441,13 @@ pub struct KernelTarget {
     /// Dynamic shared memory of a block, in bytes, in addition to what the entry declares.
     #[prost(uint32, tag = "4")]
     pub shared_bytes: u32,
+    /// Identity of the kernel in files of measured tiles, and the name of its tile; empty unless the artifact is for
+    /// measuring tiles and the kernel can have several. Such an artifact has the kernels with their other tiles too, as
+    /// the targets `sm_80~1`, `sm_80~2` and so on.
+    #[prost(string, tag = "5")]
+    pub key: ::prost::alloc::string::String,
+    #[prost(string, tag = "6")]
+    pub tile: ::prost::alloc::string::String,
 }
 /// A call of the entry point `main` with known results. The runtime makes it when the artifact is loaded.
 #[derive(Clone, PartialEq, ::prost::Message)]

@@ -92,6 +92,12 @@ impl Canary {
 /// of the code. They must equal the kernels of the artifact's plan. Code without this symbol is not checked.
 pub const KERNELS_SYMBOL: &str = "sardonyx_kernels";
 
+/// Name of the target whose kernels have candidate `i` of the tiles that they can have: `sm_80~1`. Candidate 0 is the
+/// target itself.
+pub fn candidate_target(target: &str, i: usize) -> String {
+    if i == 0 { target.to_string() } else { format!("{target}~{i}") }
+}
+
 /// Start of the line of PTX that declares its kernels; the [`Plan`] message follows in hexadecimal.
 pub const KERNELS_COMMENT: &str = "// sardonyx_kernels ";
 

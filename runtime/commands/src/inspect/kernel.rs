@@ -18,14 +18,11 @@ pub fn text(program: &Program, out: &mut dyn Write) -> Result<()> {
             kernel.params,
             kernel.scratch_bytes
         )?;
-        for t in &kernel.targets {
-            let shared = t.shared_bytes;
+        for KernelTarget { target, grid, block, shared_bytes, tile, .. } in &kernel.targets {
+            let tile = if tile.is_empty() { String::new() } else { format!(", tile {tile}") };
             put!(
                 out,
-                "  {:<9} {} blocks of {} threads, {shared} bytes of dynamic shared memory",
-                t.target,
-                t.grid,
-                t.block
+                "  {target:<9} {grid} blocks of {block} threads, {shared_bytes} bytes of dynamic shared memory{tile}"
             )?;
         }
     }
@@ -48,12 +45,16 @@ pub fn json(program: &Program) -> Json {
 }
 
 fn target(target: &KernelTarget) -> Json {
-    Json::Object(vec![
+    let mut all = vec![
         ("target", target.target.as_str().into()),
         ("grid", target.grid.to_string().into()),
         ("block", u64::from(target.block).into()),
         ("shared_bytes", u64::from(target.shared_bytes).into()),
-    ])
+    ];
+    if !target.tile.is_empty() {
+        all.extend([("key", target.key.as_str().into()), ("tile", target.tile.as_str().into())]);
+    }
+    Json::Object(all)
 }
 
 /// Number of steps that launch a kernel.

@@ -3,6 +3,7 @@
 mod bench;
 #[path = "../../../tests/common/mod.rs"]
 mod common;
+mod tune;
 
 use common::{decoder, two_layers};
 use sardonyx_base::plan::messages::Check;

@@ -1,7 +1,7 @@
 //! the driver's contexts, modules, streams and memory  =>  values that release what they hold
 
-use super::super::Address;
 use super::super::ptx::Entry;
+use super::super::{Address, Gpu};
 use cudarc::driver::sys::{self, CUdevice_attribute, CUfunction_attribute, CUjit_option, CUresult};
 use sardonyx_base::{Error, Result};
 use std::ffi::{CStr, CString, c_void};
@@ -124,6 +124,19 @@ impl Context {
             check(sys::cuDevicePrimaryCtxRetain(&mut handle, gpu), "use the GPU")?;
         }
         Ok(Context { gpu, handle: Handle(handle), is_primary: true })
+    }
+
+    /// Returns the name of the GPU, and the version of CUDA that its driver supports.
+    pub fn describe(&self) -> Result<Gpu> {
+        let (mut name, mut version) = ([0; 256], 0);
+        // SAFETY: the driver writes at most this many bytes of text, with a 0 at its end, and the version.
+        unsafe {
+            check(sys::cuDeviceGetName(name.as_mut_ptr(), name.len() as i32, self.gpu), "tell the GPU's name")?;
+            check(sys::cuDriverGetVersion(&mut version), "tell its version")?;
+        }
+        let name: Vec<u8> = name.iter().map(|c| *c as u8).take_while(|c| *c != 0).collect();
+        let driver = format!("{}.{}", version / 1000, version % 1000 / 10);
+        Ok(Gpu { name: String::from_utf8_lossy(&name).into_owned(), driver })
     }
 
     fn of_caller(given: NonZeroUsize, gpu: sys::CUdevice) -> Result<Context> {

@@ -10,7 +10,7 @@ mod segment;
 mod staging;
 
 use super::ptx;
-use super::{Block, Device, Memory, Queue, Source, no_code};
+use super::{Block, Device, Gpu, Memory, Queue, Source, no_code};
 use crate::pool::Threads;
 use cudarc::driver::sys::{self, CUresult};
 use driver::{Allocation, Context, Function, Module, Ordered, check};
@@ -57,7 +57,7 @@ fn choose_target(source: &Source, capability: u32) -> Result<String> {
     };
     let usable = source.ptx.iter().filter_map(|(target, _)| Some((number(target)?, target)));
     match usable.max() {
-        Some((_, target)) => Ok(target.clone()),
+        Some((_, target)) => Ok(ptx::selected(source, target)),
         None if source.program.kernels.is_empty() => Ok(String::new()),
         None => Err(no_code(source, &format!("sm_{capability}"), "cuda:sm_80")),
     }
@@ -70,6 +70,10 @@ impl Device for Cuda {
 
     fn target(&self) -> Option<&str> {
         Some(&self.target).filter(|t| !t.is_empty()).map(String::as_str)
+    }
+
+    fn gpu(&self) -> Option<Gpu> {
+        self.context.describe().ok()
     }
 
     fn allocate(self: Arc<Self>, bytes: usize, _: &dyn Fn() -> String) -> Result<Block> {

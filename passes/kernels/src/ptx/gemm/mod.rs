@@ -84,6 +84,18 @@ impl GpuPlan for Gemm {
     fn version(&self) -> Option<Version> {
         self.positions.is_some().then_some(two_of_four::VERSION)
     }
+
+    fn tile(&self) -> Option<String> {
+        Some(format!("warps-{}", self.shape.name()))
+    }
+
+    fn others(&self, def: &KernelDef) -> Vec<Box<dyn GpuPlan>> {
+        boxed(self.with_other_shapes(def))
+    }
+}
+
+fn boxed<P: GpuPlan + 'static>(plans: impl IntoIterator<Item = P>) -> Vec<Box<dyn GpuPlan>> {
+    plans.into_iter().map(|plan| Box::new(plan) as Box<dyn GpuPlan>).collect()
 }
 
 fn emit(cx: &Cx<Ptx>, asm: &mut Ptx, gemm: &Gemm) -> Form {

@@ -107,6 +107,16 @@ impl Shape {
         }
     }
 
+    /// Whether there are registers for the accumulators of a group, if the product has groups.
+    fn takes_groups(&self, in_groups: bool) -> bool {
+        !in_groups || self.sums() <= SUMS_IN_GROUPS_MAX
+    }
+
+    /// Rows, columns, and bytes along K: `128x64x64`.
+    pub fn name(&self) -> String {
+        format!("{}x{}x{}", self.m, self.n, self.k_bytes)
+    }
+
     pub(super) fn blocks(&self, m: i64, n: i64) -> i64 {
         (m + self.m - 1).div_euclid(self.m) * (n + self.n - 1).div_euclid(self.n)
     }
@@ -175,6 +185,11 @@ impl Gemm {
     pub fn from_def(def: &KernelDef) -> Option<Gemm> {
         let (roles, groups) = Gemm::roles(def)?;
         let shape = select(def, &roles, groups.is_some())?;
+        Some(Gemm::for_launches(def, (roles, groups), shape))
+    }
+
+    /// The plan with a given shape, and with the shapes for launches that have few rows or blocks.
+    fn for_launches(def: &KernelDef, (roles, groups): (Roles, Option<Groups>), shape: &'static Shape) -> Gemm {
         let other = |shape| Gemm::with(def, (roles.clone(), groups.clone()), shape);
         let gemm = other(shape);
         let is_open = roles.m.is_some_and(|m| def.extent(m).as_const().is_none());
@@ -182,9 +197,30 @@ impl Gemm {
         let few =
             SHAPES.iter().find(|s| s.m == FEW && of_threads(s)).filter(|_| is_open).map(|few| Box::new(other(few)));
         let is_small = |s: &&Shape| of_threads(s) && s.m * s.n <= shape.m * shape.n && gemm.takes_small(s);
-        let table = if matches!(gemm.factors, Factors::Bytes(_)) { SLICED } else { SMALL };
-        let small = table.iter().find(is_small).filter(|_| is_open).map(|small| Box::new(other(small)));
-        Some(Gemm { few, small, ..gemm })
+        let small = gemm.small_shapes().iter().find(is_small);
+        let small = small.filter(|_| is_open).map(|small| Box::new(other(small)));
+        Gemm { few, small, ..gemm }
+    }
+
+    /// Shapes for launches that would have few blocks of larger tiles.
+    fn small_shapes(&self) -> &'static [Shape] {
+        if matches!(self.factors, Factors::Bytes(_)) { SLICED } else { SMALL }
+    }
+
+    /// Returns the plans of the kernel with other shapes that waste less than half of a tile. If the number of rows is
+    /// known, the shapes for few blocks are among them, because no launch chooses these then.
+    pub fn with_other_shapes(&self, def: &KernelDef) -> Vec<Gemm> {
+        if self.positions.is_some() {
+            return vec![];
+        }
+        let Some((roles, groups)) = Gemm::roles(def) else { return vec![] };
+        let rows = def.extent(self.m).as_const();
+        let columns = def.extent(self.n).as_const().unwrap_or(LARGE.other).saturating_mul(self.sums.len() as i64);
+        let small = if rows.is_some() { self.small_shapes() } else { &[] };
+        let all = SHAPES.iter().chain(small.iter().filter(|s| self.takes_small(s)));
+        let fitting = all.filter(|s| s.fits(rows.unwrap_or(LARGE.other), columns) && s.takes_groups(groups.is_some()));
+        let others = fitting.filter(|s| *s != self.shape);
+        others.map(|shape| Gemm::for_launches(def, (roles.clone(), groups.clone()), shape)).collect()
     }
 
     /// Whether K is long enough for a small tile of this shape, in a kind of product that small tiles support.
@@ -333,9 +369,7 @@ fn select(def: &KernelDef, roles: &Roles, in_groups: bool) -> Option<&'static Sh
     let size = |v: usize, typical: i64| def.extent(v).as_const().unwrap_or(typical);
     let (m, n) = (size(roles.m?, LARGE.other), size(roles.n, LARGE.other).saturating_mul(roles.sums.len() as i64));
     let batch: i64 = roles.batch.iter().map(|v| size(*v, USUAL.first)).fold(1, i64::saturating_mul);
-    // The accumulators of a group take additional registers.
-    let is_small = |s: &Shape| !in_groups || s.sums() <= SUMS_IN_GROUPS_MAX;
-    let mut fitting = SHAPES.iter().filter(|s| is_small(s) && s.fits(m, n));
+    let mut fitting = SHAPES.iter().filter(|s| s.takes_groups(in_groups) && s.fits(m, n));
     let enough = |s: &&Shape| s.blocks(m, n).saturating_mul(batch) >= BLOCKS_MIN;
     fitting.clone().find(enough).or_else(|| fitting.next_back())
 }

@@ -17,7 +17,7 @@ use super::mma::{Factors, Sums};
 use super::operand::{Inner, Operand};
 use super::plan::{BLOCKS_MIN, FEW, Gemm, SHAPES, Shape, shape};
 use super::two_of_four::{Matched, PositionStream, Words};
-use super::{Block, either, movement, tile, times};
+use super::{Block, boxed, either, movement, tile, times};
 use crate::asm::{Asm, Bin, Cast, CmpI, Elem, Ptx, Ty, Val};
 use crate::contract::Roles;
 use crate::cx::Cx;
@@ -70,23 +70,21 @@ impl Warpgroups {
         if roles.m.is_some_and(|m| def.extent(m).as_const().is_some()) {
             return Warpgroups::with_shape(def, Warpgroups::select(def)?);
         }
-        // The launch takes the large tiles if these are enough blocks, else the small ones.
-        let (small, mut larger) = (TILES.last()?, TILES.iter().filter(|shape| Warpgroups::fits(def, &roles, shape)));
-        let large = larger.find_map(|shape| Warpgroups::with_shape(def, shape));
-        let small = Warpgroups::tiled(def, &roles, small);
-        match (large, small) {
-            (Some(mut large), Some(small)) if large.gemm.shape != small.shape => {
-                large.gemm.small = Some(Box::new(small));
-                Some(large)
-            }
-            (large, _) => large,
-        }
+        TILES.iter().find_map(|shape| Warpgroups::for_launches(def, &roles, shape))
     }
 
-    /// Returns whether a tile wastes less than half of its columns.
-    fn fits(def: &KernelDef, roles: &Roles, shape: &Shape) -> bool {
+    /// The plan with a given shape, and with the smallest one for launches that would have few blocks of it; `None` if
+    /// the tile wastes half of its rows or columns, or is not supported.
+    fn for_launches(def: &KernelDef, roles: &Roles, shape: &'static Shape) -> Option<Warpgroups> {
         let n = def.extent(roles.n).as_const().unwrap_or(LARGE.other).saturating_mul(roles.sums.len() as i64);
-        shape.n < 2 * n
+        let rows = def.extent(roles.m?).as_const();
+        if shape.n >= 2 * n || rows.is_some_and(|m| shape.m >= 2 * m) {
+            return None;
+        }
+        let plan = Warpgroups::with_shape(def, shape)?;
+        let small = TILES.last().filter(|small| rows.is_none() && *small != shape);
+        let small = small.and_then(|small| Warpgroups::tiled(def, roles, small)).map(Box::new);
+        Some(Warpgroups { gemm: Gemm { small, ..plan.gemm } })
     }
 
     /// The plan with a given shape.
@@ -163,16 +161,14 @@ impl GpuPlan for Warpgroups {
 
     fn emit(&self, cx: &Cx<Ptx>, asm: &mut Ptx) -> Form {
         let bytes = self.shared_bytes();
+        let block = |gemm, asm: &mut Ptx| Tiles { gemm }.block(cx, asm, bytes);
         let own = |asm: &mut Ptx| {
             match &self.gemm.small {
-                None => block(&self.gemm, cx, asm, bytes),
-                Some(small) => either(
-                    cx,
-                    asm,
-                    &self.gemm.has_blocks(cx.def),
-                    |asm| block(&self.gemm, cx, asm, bytes),
-                    |asm| block(small, cx, asm, bytes),
-                ),
+                None => block(&self.gemm, asm),
+                Some(small) => {
+                    let has_blocks = self.gemm.has_blocks(cx.def);
+                    either(cx, asm, &has_blocks, |asm| block(&self.gemm, asm), |asm| block(small, asm))
+                }
             }
             vec![]
         };
@@ -202,6 +198,23 @@ impl GpuPlan for Warpgroups {
     fn version(&self) -> Option<Version> {
         self.gemm.positions.is_some().then_some(SPARSE_VERSION)
     }
+
+    fn tile(&self) -> Option<String> {
+        Some(format!("warpgroups-{}", self.gemm.shape.name()))
+    }
+
+    fn others(&self, def: &KernelDef) -> Vec<Box<dyn GpuPlan>> {
+        let roles = Gemm::roles(def).filter(|_| self.gemm.positions.is_none());
+        let Some((roles, _)) = roles else { return vec![] };
+        let others = TILES.iter().filter(|shape| *shape != self.gemm.shape);
+        let mut all = boxed(others.filter_map(|shape| Warpgroups::for_launches(def, &roles, shape)));
+        // Single warps multiply any product that warpgroups do.
+        if let Some(warps) = Gemm::from_def(def) {
+            all.extend(boxed(warps.with_other_shapes(def)));
+            all.push(Box::new(warps));
+        }
+        all
+    }
 }
 
 /// Addresses in shared memory, and the number of k tiles.
@@ -230,17 +243,13 @@ struct Turn {
     parity: Val,
 }
 
-/// Emits the code of one block. Threads beyond those that multiply and copy do nothing.
-fn block(gemm: &Gemm, cx: &Cx<Ptx>, asm: &mut Ptx, bytes: i64) {
-    Tiles { gemm }.block(cx, asm, bytes);
-}
-
 /// A plan whose tiles warpgroups multiply.
 struct Tiles<'a> {
     gemm: &'a Gemm,
 }
 
 impl Tiles<'_> {
+    /// Emits the code of one block. Threads beyond those that multiply and copy do nothing.
     fn block(&self, cx: &Cx<Ptx>, asm: &mut Ptx, bytes: i64) {
         let gemm = self.gemm;
         let block = Block { cx, gemm, shared_bytes: bytes };

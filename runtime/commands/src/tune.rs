@@ -1,0 +1,299 @@
+//! `sardonyx-run tune MODEL.sdx --device cuda:0 -o tune.lock`  =>  the fastest tile of each kernel, measured on a GPU
+//!
+//! An artifact of `sardonyx compile --tune-candidates` has the code of every kernel with each tile that it can have.
+//! Candidate i of all kernels is measured at the same time, in whole calls, so that a kernel finds its operands where
+//! other kernels have left them. `sardonyx compile --tune tune.lock` then gives each kernel its fastest tile.
+
+#![allow(missing_docs, reason = "doc comments of arguments are their help text")]
+
+use crate::inputs::synthetic_inputs;
+use crate::{EntryArgs, ModelArgs, put};
+use sardonyx_base::json::Json;
+use sardonyx_base::{Error, Result, Tensor};
+use sardonyx_format::file::AtomicFile;
+use sardonyx_runtime::{Gpu, Launched, Model, Session, SessionOptions};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// Measures the tiles that kernels can have on a GPU, and writes the fastest for `sardonyx compile --tune`
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "Examples:
+  {bin} tune candidates.sdx --device cuda:0 -o tune.lock
+  {bin} tune candidates.sdx --device cuda:0 --at batch=1,seq=128 --at batch=8,seq=128")]
+pub struct TuneArgs {
+    #[command(flatten)]
+    pub model: ModelArgs,
+    #[command(flatten)]
+    pub entry: EntryArgs,
+    /// Sizes of a call to measure: NAME=N[,NAME=N]; may be repeated, and all calls count the same [default: 1 for the first
+    /// dimension of inputs, 128 for others]
+    #[arg(long, value_name = "NAME=N,…")]
+    pub at: Vec<String>,
+    /// The file to write
+    #[arg(short, long, value_name = "FILE", default_value = "tune.lock")]
+    pub output: PathBuf,
+    /// Minimum time to measure each candidate at each size, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 0.2)]
+    pub min_time: f64,
+}
+
+/// Number of calls that are measured at least.
+const CALLS_MIN: usize = 5;
+
+/// Measures all candidates and writes the lock file. Errors: E0001 for a device without times or an artifact without
+/// candidates, E0002 for the file, and those of loading and calling the model.
+pub fn tune(args: &TuneArgs, out: &mut dyn Write) -> Result<()> {
+    if !(0.0..=3600.0).contains(&args.min_time) {
+        return Err(Error::user("E0001", format!("`--min-time {}` is not between 0 and 3600", args.min_time)));
+    }
+    let device = &args.model.load.device;
+    if device.is_host() || device.is_simulated() {
+        let message = format!("`{device}` has no tiles to measure: only code for GPUs has, on a real one");
+        return Err(Error::user("E0001", message).help("use `--device cuda:0`"));
+    }
+    let first = args.candidate(0)?;
+    let n = first.candidates();
+    if n < 2 {
+        let message = format!("{} has no candidates: its kernels have one tile each", first.file());
+        return Err(Error::user("E0001", message).help("compile the model with `--tune-candidates`"));
+    }
+    let sizes = |at: &String| at.split(',').map(str::to_string).collect();
+    let sizes: Vec<Vec<String>> = if args.at.is_empty() { vec![vec![]] } else { args.at.iter().map(sizes).collect() };
+    let entry = args.entry.entry.as_str();
+    let calls: Vec<Vec<(String, Tensor)>> =
+        sizes.iter().map(|sizes| synthetic_inputs(&first, entry, sizes)).collect::<Result<_>>()?;
+    let (gpu, compiler) = (first.gpu(), first.manifest().producer.clone());
+    drop(first);
+    let mut found = Found::default();
+    // Once in each direction, because the clock frequency drifts.
+    for i in (0..n).chain((0..n).rev()) {
+        let session = args.candidate(i)?.session(&SessionOptions::default())?;
+        for call in &calls {
+            found.measure(&session, entry, call, args.min_time / 2.0)?;
+        }
+    }
+    let mut file = AtomicFile::create(&args.output)?;
+    let written = file.write_all(found.toml(&compiler, gpu.as_ref()).as_bytes());
+    written.map_err(|e| Error::io(&args.output, "write", &e))?;
+    file.commit()?;
+    put!(out, "{}", found.text().trim_end())?;
+    put!(out, "{}: written; `sardonyx compile --tune {0}` uses it", args.output.display())
+}
+
+impl TuneArgs {
+    /// The model with one of its candidates, whose self-test has passed.
+    fn candidate(&self, i: usize) -> Result<Model> {
+        Model::load(&self.model.model, &self.model.load.options()?.candidate(i))
+    }
+}
+
+/// The launches of one kernel.
+#[derive(Default)]
+struct Kernel {
+    /// First ONNX node that it computes.
+    node: String,
+    /// By the parameters of a launch.
+    launches: BTreeMap<Vec<i64>, Sizes>,
+}
+
+/// The launches of a kernel with equal parameters.
+#[derive(Default)]
+struct Sizes {
+    /// Number of launches of a call.
+    launches: usize,
+    /// Seconds of each launch, by tile; the tile that is expected to be the fastest is the first.
+    seconds: Vec<(String, Vec<f64>)>,
+}
+
+/// What was measured, by target and key of the kernel.
+#[derive(Default)]
+struct Found {
+    kernels: BTreeMap<(String, String), Kernel>,
+}
+
+impl Sizes {
+    fn add(&mut self, tile: &str, seconds: f64) {
+        let at = self.seconds.iter().position(|(known, _)| known == tile);
+        let at = at.unwrap_or_else(|| {
+            self.seconds.push((tile.to_string(), vec![]));
+            self.seconds.len() - 1
+        });
+        self.seconds[at].1.push(seconds);
+    }
+
+    /// Median seconds of each tile.
+    fn medians(&self) -> Vec<(&str, f64)> {
+        let median = |seconds: &[f64]| {
+            let mut sorted = seconds.to_vec();
+            sorted.sort_by(f64::total_cmp);
+            sorted[sorted.len() / 2]
+        };
+        self.seconds.iter().map(|(tile, seconds)| (tile.as_str(), median(seconds))).collect()
+    }
+}
+
+impl Kernel {
+    /// Seconds of all launches with each tile.
+    fn totals(&self) -> Vec<(&str, f64)> {
+        let mut totals: Vec<(&str, f64)> = vec![];
+        for sizes in self.launches.values() {
+            for (tile, seconds) in sizes.medians() {
+                let seconds = seconds * sizes.launches as f64;
+                match totals.iter_mut().find(|(known, _)| *known == tile) {
+                    Some((_, total)) => *total += seconds,
+                    None => totals.push((tile, seconds)),
+                }
+            }
+        }
+        totals
+    }
+
+    /// The fastest tile, and the first of equals.
+    fn fastest(&self) -> Option<(&str, f64)> {
+        self.totals().into_iter().min_by(|a, b| a.1.total_cmp(&b.1))
+    }
+}
+
+impl Found {
+    /// Measures the launches of one candidate in calls with these inputs.
+    fn measure(&mut self, session: &Session, entry: &str, inputs: &[(String, Tensor)], seconds: f64) -> Result<()> {
+        let inputs: Vec<(&str, Tensor)> = inputs.iter().map(|(name, tensor)| (name.as_str(), tensor.clone())).collect();
+        let (start, mut calls) = (Instant::now(), 0);
+        // The first call is left out: it touches the memory for the first time.
+        while calls <= CALLS_MIN || start.elapsed() < Duration::from_secs_f64(seconds) {
+            let mut launches: BTreeMap<(String, Vec<i64>), usize> = BTreeMap::new();
+            session.run_timed(entry, &inputs, &mut |launched: Launched| {
+                if let Some(sizes) = self.sizes(&launched).filter(|_| calls > 0) {
+                    let launched_before = launches.entry((launched.kernel.into(), launched.params.into())).or_insert(0);
+                    *launched_before += 1;
+                    sizes.launches = sizes.launches.max(*launched_before);
+                    let tile = launched.target.map_or("", |target| &target.tile);
+                    sizes.add(tile, launched.ran.1.duration_since(launched.ran.0).as_secs_f64());
+                }
+                Ok(())
+            })?;
+            calls += 1;
+        }
+        Ok(())
+    }
+
+    /// Where times of this launch are kept; `None` if its kernel can have one tile only.
+    fn sizes(&mut self, launched: &Launched) -> Option<&mut Sizes> {
+        let target = launched.target.filter(|target| !target.key.is_empty())?;
+        let own = target.target.split_once('~').map_or(target.target.as_str(), |(own, _)| own);
+        let kernel = self.kernels.entry((own.to_string(), target.key.clone())).or_default();
+        if kernel.node.is_empty() {
+            kernel.node = launched.origins.first().cloned().unwrap_or_default();
+        }
+        Some(kernel.launches.entry(launched.params.to_vec()).or_default())
+    }
+
+    fn toml(&self, compiler: &str, gpu: Option<&Gpu>) -> String {
+        let (name, driver) = gpu.map_or(("", ""), |gpu| (gpu.name.as_str(), gpu.driver.as_str()));
+        let mut text = format!(
+            "# The fastest tiles of kernels, measured by `sardonyx-run tune`, for `sardonyx compile --tune`. Times are \
+             medians in microseconds.\n\
+             version = 1\ncompiler = {}\ndevice = {}\ndriver = {}\n",
+            quoted(compiler),
+            quoted(name),
+            quoted(driver),
+        );
+        for ((target, key), kernel) in &self.kernels {
+            let Some((tile, _)) = kernel.fastest() else { continue };
+            let _ = write!(
+                text,
+                "\n[[kernel]]\ntarget = {}\nkey = {}\ntile = {}\nnode = {}\n",
+                quoted(target),
+                quoted(key),
+                quoted(tile),
+                quoted(&kernel.node),
+            );
+            for (params, sizes) in &kernel.launches {
+                let us = sizes.medians().into_iter().map(|(tile, s)| format!("{} = {:.3}", quoted(tile), s * 1e6));
+                let (us, launches) = (us.collect::<Vec<_>>().join(", "), sizes.launches);
+                let _ =
+                    write!(text, "\n[[kernel.measured]]\nsizes = {params:?}\nlaunches = {launches}\nus = {{ {us} }}\n");
+            }
+        }
+        text
+    }
+
+    /// A line for each kernel: the time of all its launches as expected, and with the fastest tile.
+    fn text(&self) -> String {
+        let mut text = String::from("  expected us   fastest us  tile                       first node\n");
+        let mut sums = [0.0; 2];
+        for kernel in self.kernels.values() {
+            let (Some(&(expected, before)), Some((tile, after))) = (kernel.totals().first(), kernel.fastest()) else {
+                continue;
+            };
+            sums = [sums[0] + before, sums[1] + after];
+            let tile = if tile == expected { format!("{tile}, as expected") } else { tile.to_string() };
+            let _ = writeln!(text, "{:>13.3} {:>12.3}  {tile:<26} {}", before * 1e6, after * 1e6, kernel.node);
+        }
+        let [before, after] = sums.map(|seconds| seconds * 1e3);
+        let _ = writeln!(text, "{} kernels: {before:.4} ms as expected, {after:.4} ms tuned", self.kernels.len());
+        text
+    }
+}
+
+/// A string of TOML, whose escapes include those of JSON.
+fn quoted(text: &str) -> String {
+    Json::from(text).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kernel(launches: &[(&[i64], usize, &[(&str, &[f64])])]) -> Kernel {
+        let mut kernel = Kernel { node: "/a \"b\"".into(), ..Kernel::default() };
+        for (params, launches, tiles) in launches {
+            let sizes = kernel.launches.entry(params.to_vec()).or_default();
+            sizes.launches = *launches;
+            for (tile, seconds) in *tiles {
+                seconds.iter().for_each(|s| sizes.add(tile, *s));
+            }
+        }
+        kernel
+    }
+
+    #[test]
+    fn the_fastest_tile_is_that_of_all_launches_together() {
+        let one = kernel(&[
+            (&[128], 1, &[("large", &[3.0, 9.0, 3.5]), ("small", &[2.0, 2.0, 8.0])]),
+            (&[512], 2, &[("large", &[4.0]), ("small", &[4.5])]),
+        ]);
+        // The medians are 3.5 and 2 once, 4 and 4.5 twice.
+        assert_eq!(one.totals(), [("large", 11.5), ("small", 11.0)]);
+        assert_eq!(one.fastest(), Some(("small", 11.0)));
+        let equal = kernel(&[(&[], 1, &[("large", &[1.0]), ("small", &[1.0])])]);
+        assert_eq!(equal.fastest(), Some(("large", 1.0)));
+    }
+
+    #[test]
+    fn the_file_says_what_was_measured() {
+        let one = kernel(&[(&[128, 768], 2, &[("large", &[3e-6]), ("small", &[2.5e-6])])]);
+        let found = Found { kernels: [(("sm_80".into(), "ab".into()), one)].into() };
+        let gpu = Gpu { name: "GPU".into(), driver: "12.4".into() };
+        let text = found.toml("sardonyx 0.1.0", Some(&gpu));
+        for line in [
+            "version = 1",
+            "compiler = \"sardonyx 0.1.0\"",
+            "device = \"GPU\"",
+            "driver = \"12.4\"",
+            "target = \"sm_80\"",
+            "key = \"ab\"",
+            "tile = \"small\"",
+            "node = \"/a \\\"b\\\"\"",
+            "sizes = [128, 768]",
+            "launches = 2",
+            "us = { \"large\" = 3.000, \"small\" = 2.500 }",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line}\n{text}");
+        }
+        assert!(found.text().ends_with("1 kernels: 0.0060 ms as expected, 0.0050 ms tuned\n"), "{}", found.text());
+    }
+}
