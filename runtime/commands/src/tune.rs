@@ -248,7 +248,10 @@ fn quoted(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn kernel(launches: &[(&[i64], usize, &[(&str, &[f64])])]) -> Kernel {
+    /// Parameters, number of launches, and the seconds with each tile.
+    type Launches<'a> = (&'a [i64], usize, &'a [(&'a str, &'a [f64])]);
+
+    fn kernel(launches: &[Launches]) -> Kernel {
         let mut kernel = Kernel { node: "/a \"b\"".into(), ..Kernel::default() };
         for (params, launches, tiles) in launches {
             let sizes = kernel.launches.entry(params.to_vec()).or_default();
