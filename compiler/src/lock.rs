@@ -9,10 +9,12 @@
 //! [[kernel]]
 //! target = "sm_80"
 //! key = "0a1b…"                   # identifies the kernel
-//! tile = "warps-64x64x64"         # the fastest one
+//! tile = "warps-64x64x64"         # the one that its code gets
 //! node = "/encoder/layer.0/MatMul"
+//!
+//! [[kernel.measured]]
+//! sizes = [128, 768]              # parameters of the launches
 //! launches = 12
-//! sizes = [128, 768]              # parameters of the launch
 //! us = { "warps-128x64x64" = 9.1, "warps-64x64x64" = 7.4 }
 //! ```
 //!

@@ -5,9 +5,9 @@ use sardonyx_base::plan::{Canary, ExpectedOutput, SelfTest};
 use sardonyx_base::{DType, Dim, Error, HostOp, Result, Tensor};
 use sardonyx_dialects::interp;
 use sardonyx_dialects::scalar::{Conversion, Domain, ReduceFn, ScalarFn};
-use sardonyx_dialects::sdx::{Check, Graph, Host, Node, Op, Symbol, SymbolKind, TensorType, Value};
+use sardonyx_dialects::sdx::{Check, ContractSpec, Graph, Host, Node, Op, Symbol, SymbolKind, TensorType, Value};
 use sardonyx_format::tensor_io::Synthetic;
-use sardonyx_passes::{Options, Precision, Quantize, usual};
+use sardonyx_passes::{Options, Precision, Quantize, has_exact_sums, usual};
 use sardonyx_run::{BF16_OF_MAX, CODES_RELATIVE};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -160,7 +160,8 @@ fn rounded_sum(graph: &Graph) -> Option<String> {
             return Some(node.origins.first().cloned().unwrap_or_else(|| "the model".into()));
         }
         let sums = match &node.op {
-            Op::Contract(_) | Op::Reduce { f: ReduceFn::Add | ReduceFn::Mul, .. } => node.ty.dtype.is_float(),
+            Op::Contract(spec) => node.ty.dtype.is_float() && !multiplies_integers(graph, node, spec),
+            Op::Reduce { f: ReduceFn::Add | ReduceFn::Mul, .. } => node.ty.dtype.is_float(),
             Op::Map(ScalarFn::IsNan | ScalarFn::Sqrt) => false,
             Op::Map(f) => f.row().domain == Domain::Floats && !rounds,
             _ => false,
@@ -168,6 +169,16 @@ fn rounded_sum(graph: &Graph) -> Option<String> {
         inexact.push(sums || of_inexact);
     }
     None
+}
+
+/// Whether a contraction of floats has integers as its factors, and sums that are exact.
+fn multiplies_integers(graph: &Graph, node: &Node, spec: &ContractSpec) -> bool {
+    let integer = |v: Value| match &graph.node(v).op {
+        Op::Convert(Conversion::Value) => Some(graph.node(v).args[0]).filter(|v| graph.ty(*v).dtype.is_int()),
+        _ => None,
+    };
+    let both = integer(node.args[0]).zip(integer(node.args[1]));
+    both.is_some_and(|(left, right)| has_exact_sums(graph, spec, [left, right]))
 }
 
 /// Checks that called functions require of the graph's symbols: one list for each branch of its conditions, since data

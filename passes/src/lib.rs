@@ -68,7 +68,7 @@ pub use placement::{CHUNKS_MAX, MICRO_BATCHES_MAX, OperandPlace, Overlap, Stages
 pub use registry::{PASSES, PassRow, context, parse, run_pipeline, run_pipeline_with};
 pub use remark::{Missed, Remark};
 pub use rewrite::{Rewrite, Rewrites};
-pub use simplify::{FurtherRule, with_rule};
+pub use simplify::{FurtherRule, has_exact_sums, with_rule};
 pub use splice::tidy;
 pub use steps::drop_dead;
 pub use validate::Validation;

@@ -7,6 +7,7 @@ mod bounded_products;
 
 use crate::rewrite::Rewrites;
 use bounded_products::bounded_products;
+pub use bounded_products::has_exact_sums;
 use sardonyx_base::dim::product;
 use sardonyx_base::{Dim, Result, Tensor};
 use sardonyx_dialects::mlir::Module;

@@ -49,6 +49,12 @@ fn compile_watched(args: &CompileArgs, mut work: Work, out: &mut dyn Write) -> R
         return Err(Error::user("E0001", "`--json` and `--stop-after` would both write to standard output")
             .help("give the IR a file with `-o FILE.mlir`"));
     }
+    let is_for_gpus = args.targets.iter().any(|target| target.class() == Class::Gpu);
+    if (args.tune_candidates || !args.tune.is_empty()) && !is_for_gpus {
+        let option = if args.tune_candidates { "--tune-candidates" } else { "--tune" };
+        let message = format!("`{option}` is about code for GPUs, and no target is one");
+        return Err(Error::user("E0001", message).help("add `--target cuda:sm_80`, or leave the option out"));
+    }
     let start = Instant::now();
     let model = args.embedder.model_file(&args.model)?;
     let embedder = args.embedder.embedder(&args.model)?;
@@ -275,6 +281,7 @@ fn tile_lines<'a>(args: &'a CompileArgs, output: &'a Path, report: &'a Report) -
     all.filter(|_| args.tune_candidates || !args.tune.is_empty()).map(|ptx| {
         let PtxSummary { target, candidates, kernels, measured, .. } = ptx;
         match args.tune_candidates {
+            true if *candidates < 2 => format!("tiles: no kernel for {target} can have several"),
             true => format!(
                 "tiles: up to {candidates} for each kernel of {target}; `sardonyx-run tune {}` measures them",
                 output.display()

@@ -22,6 +22,7 @@ pub mod world;
 pub use count::count_graph;
 pub use kernel::{Touched, run_counted, run_kernel, run_statements};
 pub use movement::transposed;
+pub use numbers::int_range;
 pub use program::{KernelCall, Values, count_program, joined, joined_in, run_program, run_program_by, run_program_in};
 pub use symbolic::contents;
 pub use world::{Setting, World, on_ranks};

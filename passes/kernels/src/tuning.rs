@@ -89,6 +89,7 @@ pub fn emit(symbol: &str, lowered: &Lowered, target: Target, tiles: Tiles) -> Re
         return Ok(Tiled { emitted: expected().emit(symbol)?, selected: None });
     }
     let key = key(lowered, target)?;
+    let names: Vec<String> = others.iter().map(|(tile, _)| tile.clone()).collect();
     let found = match tiles {
         Tiles::Candidate(i) => {
             let last = others.len() - 1;
@@ -96,13 +97,17 @@ pub fn emit(symbol: &str, lowered: &Lowered, target: Target, tiles: Tiles) -> Re
         }
         Tiles::Measured(tuning) => match tuning.tile(target, &key) {
             None => return Ok(Tiled { emitted: expected().emit(symbol)?, selected: None }),
-            Some(wanted) => others.into_iter().find(|(tile, _)| tile == wanted),
+            Some(wanted) => {
+                let found = others.into_iter().find(|(tile, _)| tile == wanted);
+                Some(found.ok_or_else(|| {
+                    let all = names.join(", ");
+                    let message = format!("`{wanted}` was measured for kernel {key}, which can have {all}");
+                    Error::user("E0110", message)
+                })?)
+            }
         },
     };
-    let Some((tile, kernel)) = found else {
-        let message = "the kernel cannot have the tile that the file says was measured for it";
-        return Err(Error::user("E0110", message));
-    };
+    let (tile, kernel) = found.ok_or_else(|| Error::defect("a kernel without candidates"))?;
     Ok(Tiled { emitted: kernel.emit(symbol)?, selected: Some((key, tile)) })
 }
 

@@ -5,30 +5,26 @@
 
 use super::Rewrite;
 use sardonyx_base::DType;
+use sardonyx_dialects::interp::int_range;
 use sardonyx_dialects::scalar::{Conversion, ScalarFn};
-use sardonyx_dialects::sdx::{Graph, Node, Op, TensorType, Value};
+use sardonyx_dialects::sdx::{ContractSpec, Graph, Node, Op, TensorType, Value};
 
 /// f32 has all integers up to this magnitude.
-const EXACT_MAX: i64 = 1 << 24;
+const SUM_MAX: i64 = 1 << 24;
 
-/// Maximum number of operations from which a range is derived.
-const DEPTH_MAX: usize = 16;
+/// tf32, as which GPUs multiply the upper half of an f32, has all integers up to this magnitude.
+const FACTOR_MAX: i64 = 1 << 11;
+
+/// Maximum number of operations that are visited for one operand.
+const VISITS_MAX: usize = 256;
 
 pub fn bounded_products(g: &Graph, node: &Node) -> Option<Rewrite> {
     let Op::Contract(spec) = &node.op else { return None };
     let &[left, right] = &node.args[..] else { return None };
-    if node.ty.dtype != DType::I32 || [left, right].iter().any(|v| is_constant(g, *v)) {
+    if node.ty.dtype != DType::I32 || !has_exact_sums(g, spec, [left, right]) {
         return None;
     }
-    let of_letter = |c: &char| {
-        let sides = [(&spec.left, left), (&spec.right, right)];
-        let found = sides.into_iter().find_map(|(letters, v)| Some((letters.iter().position(|l| l == c)?, v)));
-        found.and_then(|(at, v)| g.ty(v).dims[at].as_const())
-    };
-    let terms = spec.summed().iter().try_fold(1i64, |n, c| n.checked_mul(of_letter(c)?))?;
-    let largest = |v: Value| range(g, v, DEPTH_MAX).map(|(lo, hi)| lo.abs().max(hi.abs()));
-    let largest = largest(left)?.checked_mul(largest(right)?)?.checked_mul(terms)?;
-    if largest > EXACT_MAX {
+    if ![left, right].iter().all(|v| is_activation(g, *v)) {
         return None;
     }
     let first = g.nodes.len() as u32;
@@ -42,53 +38,80 @@ pub fn bounded_products(g: &Graph, node: &Node) -> Option<Rewrite> {
     Some(Rewrite::After(new, Op::Convert(Conversion::Value), vec![Value(first + 2)]))
 }
 
-/// Whether a value depends on parameters and constants only.
-fn is_constant(g: &Graph, v: Value) -> bool {
-    let node = g.node(v);
-    match &node.op {
-        Op::Param { .. } | Op::Const(_) | Op::Dims(_) | Op::Iota { .. } => true,
-        Op::Input { .. } | Op::Host(_) | Op::Bind { .. } | Op::Append { .. } | Op::Place(_) => false,
-        _ => node.args.iter().all(|arg| is_constant(g, *arg)),
-    }
+/// Whether an f32 contraction of the two integer tensors is exact on every device, whatever the order of the additions.
+pub fn has_exact_sums(g: &Graph, spec: &ContractSpec, [left, right]: [Value; 2]) -> bool {
+    let extent = |c: &char| {
+        let sides = [(&spec.left, left), (&spec.right, right)];
+        let found = sides.into_iter().find_map(|(letters, v)| Some((letters.iter().position(|l| l == c)?, v)));
+        found.and_then(|(at, v)| g.ty(v).dims[at].as_const())
+    };
+    let terms = || spec.summed().iter().try_fold(1i64, |n, c| n.checked_mul(extent(c)?));
+    let largest = |v: Value| {
+        let (lo, hi) = range(g, v, &mut VISITS_MAX.clone())?;
+        Some(lo.abs().max(hi.abs())).filter(|most| *most <= FACTOR_MAX)
+    };
+    let sum = || largest(left)?.checked_mul(largest(right)?)?.checked_mul(terms()?);
+    sum().is_some_and(|sum| sum <= SUM_MAX)
 }
 
-/// Bounds of all elements of an integer tensor; `None` if none are known.
-fn range(g: &Graph, v: Value, depth: usize) -> Option<(i64, i64)> {
-    let node = g.node(v);
-    if depth == 0 || !node.ty.dtype.is_int() {
-        return None;
+/// Whether a value depends on an input of the model, as far as few operations show.
+fn is_activation(g: &Graph, v: Value) -> bool {
+    let (mut open, mut seen) = (vec![v], vec![v]);
+    while let Some(v) = open.pop() {
+        let node = g.node(v);
+        if matches!(node.op, Op::Input { .. } | Op::Host(_) | Op::Bind { .. } | Op::Append { .. }) {
+            return true;
+        }
+        for arg in &node.args {
+            if !seen.contains(arg) && seen.len() < VISITS_MAX {
+                open.push(*arg);
+                seen.push(*arg);
+            }
+        }
     }
-    let of = |i: usize| range(g, node.args[i], depth - 1);
-    let both = || {
-        let ((a, b), (c, d)) = (of(0)?, of(1)?);
-        Some(((a, b), (c, d)))
-    };
-    let by_type = match node.ty.dtype {
-        DType::U8 => Some((0, 255)),
-        DType::I8 => Some((-128, 127)),
-        _ => None,
-    };
+    false
+}
+
+/// Bounds of all elements of an integer tensor; `None` if they are too large, or are not found in `visits` operations.
+fn range(g: &Graph, v: Value, visits: &mut usize) -> Option<(i64, i64)> {
+    let node = g.node(v);
+    let (least, most) = int_range(node.ty.dtype).filter(|_| node.ty.dtype.is_int())?;
+    let of_type = i64::try_from(least).ok().zip(i64::try_from(most).ok());
+    let of_type = of_type.filter(|(lo, hi)| -SUM_MAX <= *lo && *hi <= SUM_MAX);
+    if *visits == 0 {
+        return of_type;
+    }
+    *visits -= 1;
+    let mut of = |i: usize| range(g, node.args[i], visits);
     let found = match &node.op {
         Op::Const(t) => {
             let values: Option<Vec<i64>> = (0..t.len()).map(|i| t.get_f64(i).map(|v| v as i64)).collect();
-            let values = values?;
-            Some((*values.iter().min()?, *values.iter().max()?))
+            values.and_then(|values| Some((*values.iter().min()?, *values.iter().max()?)))
         }
-        Op::Convert(Conversion::Value) => of(0),
-        Op::Map(ScalarFn::Sub) => both().map(|((a, b), (c, d))| (a - d, b - c)),
-        Op::Map(ScalarFn::Add) => both().map(|((a, b), (c, d))| (a + c, b + d)),
+        Op::Map(ScalarFn::Sub) => of(0).zip(of(1)).map(|((a, b), (c, d))| (a - d, b - c)),
+        Op::Map(ScalarFn::Add) => of(0).zip(of(1)).map(|((a, b), (c, d))| (a + c, b + d)),
         Op::Map(ScalarFn::Neg) => of(0).map(|(a, b)| (-b, -a)),
-        Op::Map(ScalarFn::Max) => both().map(|((a, b), (c, d))| (a.max(c), b.max(d))),
-        Op::Map(ScalarFn::Min) => both().map(|((a, b), (c, d))| (a.min(c), b.min(d))),
-        Op::Reshape | Op::Transpose { .. } | Op::Broadcast { .. } | Op::Slice { .. } | Op::Window(_) => of(0),
+        Op::Map(ScalarFn::Max) => of(0).zip(of(1)).map(|((a, b), (c, d))| (a.max(c), b.max(d))),
+        Op::Map(ScalarFn::Min) => of(0).zip(of(1)).map(|((a, b), (c, d))| (a.min(c), b.min(d))),
+        Op::Convert(Conversion::Value)
+        | Op::Reshape
+        | Op::Transpose { .. }
+        | Op::Broadcast { .. }
+        | Op::Slice { .. }
+        | Op::Window(_) => of(0),
         Op::Pad { .. } | Op::Concat { .. } => {
-            (0..node.args.len()).map(of).reduce(|one, other| Some((one?.0.min(other?.0), one?.1.max(other?.1))))?
+            let mut all = Some((i64::MAX, i64::MIN));
+            for i in 0..node.args.len() {
+                all = all.zip(of(i)).map(|((a, b), (c, d))| (a.min(c), b.max(d)));
+            }
+            all
         }
         _ => None,
     };
-    // Integers that wrap in the type have only its bounds.
-    let fits = |(lo, hi): &(i64, i64)| by_type.is_none_or(|(least, most)| least <= *lo && *hi <= most);
-    found.filter(fits).filter(|(lo, hi)| lo.abs().max(hi.abs()) <= EXACT_MAX).or(by_type)
+    // Integers that the type lacks have wrapped.
+    let fits = |(lo, hi): &(i64, i64)| least <= i128::from(*lo) && i128::from(*hi) <= most;
+    let is_small = |(lo, hi): &(i64, i64)| -SUM_MAX <= *lo && *hi <= SUM_MAX;
+    found.filter(fits).filter(is_small).or(of_type)
 }
 
 #[cfg(test)]
@@ -136,6 +159,38 @@ mod tests {
         // 128 · 128 · 1024 = 2^24.
         let signed = |zero: i32, k: i64| applies(&graph(DType::I8, zero, Dim::constant(k)));
         assert!(signed(0, 1024) && !signed(0, 1025) && !signed(1, 1024));
+    }
+
+    #[test]
+    fn factors_that_wrap_have_the_range_of_their_type() {
+        // u16(x) - zero wraps, so that it has up to 65,535.
+        let mut g = graph(DType::U8, 3, Dim::constant(4));
+        for at in [2, 4, 5, 6] {
+            g.nodes[at].ty.dtype = DType::U16;
+        }
+        g.nodes[4].op = Op::Const(Tensor::from_vec(vec![], vec![3u16]));
+        assert!(!applies(&g));
+        g.nodes[6].op = Op::Map(ScalarFn::Max);
+        assert!(applies(&g));
+    }
+
+    #[test]
+    fn factors_of_more_bits_than_tf32_has_stay() {
+        let of = |zero: i32| applies(&graph(DType::U8, zero, Dim::constant(1)));
+        assert!(of(-1793) && !of(-1794));
+    }
+
+    #[test]
+    fn long_chains_end() {
+        let mut g = graph(DType::U8, 0, Dim::constant(4));
+        let product = g.nodes.pop().unwrap();
+        for _ in 0..100_000 {
+            let last = Value(g.nodes.len() as u32 - 1);
+            g.nodes.push(Node { op: Op::Map(ScalarFn::Min), args: vec![last, last], ..g.nodes[6].clone() });
+        }
+        let last = Value(g.nodes.len() as u32 - 1);
+        g.nodes.push(Node { args: vec![last, Value(3)], ..product });
+        assert!(!applies(&g));
     }
 
     #[test]

@@ -7,11 +7,11 @@
 #![allow(missing_docs, reason = "doc comments of arguments are their help text")]
 
 use crate::inputs::synthetic_inputs;
-use crate::{EntryArgs, ModelArgs, put};
+use crate::{ModelArgs, put};
 use sardonyx_base::json::Json;
 use sardonyx_base::{Error, Result, Tensor};
 use sardonyx_format::file::AtomicFile;
-use sardonyx_runtime::{Gpu, Launched, Model, Session, SessionOptions};
+use sardonyx_runtime::{EntryPoint, Gpu, Launched, Model, Session, SessionOptions};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::Write;
@@ -26,10 +26,11 @@ use std::time::{Duration, Instant};
 pub struct TuneArgs {
     #[command(flatten)]
     pub model: ModelArgs,
-    #[command(flatten)]
-    pub entry: EntryArgs,
-    /// Sizes of a call to measure: NAME=N[,NAME=N]; may be repeated, and all calls count the same [default: 1 for the first
-    /// dimension of inputs, 128 for others]
+    /// Entry points to measure; may be repeated [default: all]
+    #[arg(long, value_name = "NAME")]
+    pub entry: Vec<String>,
+    /// Sizes of a call to measure: NAME=N[,NAME=N]; may be repeated, and all calls count the same. An entry point takes those that
+    /// its inputs have [default: 1 for the first dimension of inputs, 128 for others]
     #[arg(long, value_name = "NAME=N,…")]
     pub at: Vec<String>,
     /// The file to write
@@ -43,6 +44,9 @@ pub struct TuneArgs {
 /// Number of calls that are measured at least.
 const CALLS_MIN: usize = 5;
 
+/// A tile replaces the expected one if it takes less than this part of its time.
+const NOISE: f64 = 0.97;
+
 /// Measures all candidates and writes the lock file. Errors: E0001 for a device without times or an artifact without
 /// candidates, E0002 for the file, and those of loading and calling the model.
 pub fn tune(args: &TuneArgs, out: &mut dyn Write) -> Result<()> {
@@ -54,28 +58,38 @@ pub fn tune(args: &TuneArgs, out: &mut dyn Write) -> Result<()> {
         let message = format!("`{device}` has no tiles to measure: only code for GPUs has, on a real one");
         return Err(Error::user("E0001", message).help("use `--device cuda:0`"));
     }
+    if std::fs::canonicalize(&args.output)
+        .is_ok_and(|to| std::fs::canonicalize(&args.model.model).is_ok_and(|m| m == to))
+    {
+        let message = format!("the output {} is the artifact", args.output.display());
+        return Err(Error::user("E0001", message).help("name another file with -o"));
+    }
     let first = args.candidate(0)?;
     let n = first.candidates();
     if n < 2 {
         let message = format!("{} has no candidates: its kernels have one tile each", first.file());
         return Err(Error::user("E0001", message).help("compile the model with `--tune-candidates`"));
     }
-    let sizes = |at: &String| at.split(',').map(str::to_string).collect();
-    let sizes: Vec<Vec<String>> = if args.at.is_empty() { vec![vec![]] } else { args.at.iter().map(sizes).collect() };
-    let entry = args.entry.entry.as_str();
-    let calls: Vec<Vec<(String, Tensor)>> =
-        sizes.iter().map(|sizes| synthetic_inputs(&first, entry, sizes)).collect::<Result<_>>()?;
+    let calls = args.calls(&first)?;
+    let mut file = AtomicFile::create(&args.output)?;
     let (gpu, compiler) = (first.gpu(), first.manifest().producer.clone());
     drop(first);
     let mut found = Found::default();
     // Once in each direction, because the clock frequency drifts.
-    for i in (0..n).chain((0..n).rev()) {
-        let session = args.candidate(i)?.session(&SessionOptions::default())?;
+    for (turn, i) in (0..n).chain((0..n).rev()).enumerate() {
+        let model = match args.candidate(i) {
+            Ok(model) => model,
+            Err(e) if i > 0 => {
+                put!(out, "candidate {i} is left out: {e}")?;
+                continue;
+            }
+            Err(e) => return Err(e),
+        };
+        let session = model.session(&SessionOptions::default())?;
         for call in &calls {
-            found.measure(&session, entry, call, args.min_time / 2.0)?;
+            found.measure(&session, call, args.min_time / 2.0, turn == 0)?;
         }
     }
-    let mut file = AtomicFile::create(&args.output)?;
     let written = file.write_all(found.toml(&compiler, gpu.as_ref()).as_bytes());
     written.map_err(|e| Error::io(&args.output, "write", &e))?;
     file.commit()?;
@@ -84,10 +98,47 @@ pub fn tune(args: &TuneArgs, out: &mut dyn Write) -> Result<()> {
 }
 
 impl TuneArgs {
-    /// The model with one of its candidates, whose self-test has passed.
+    /// The calls to measure: each entry point at each of the sizes. Errors: E0204 for a name that no entry point has.
+    fn calls(&self, model: &Model) -> Result<Vec<Call>> {
+        let all = model.entry_points();
+        let is_asked = |name: &String| self.entry.is_empty() || self.entry.contains(name);
+        if let Some(name) = self.entry.iter().find(|name| all.iter().all(|entry| entry.name != **name)) {
+            model.entry(name)?;
+        }
+        let entries: Vec<_> = all.into_iter().filter(|entry| is_asked(&entry.name)).collect();
+        let by_default = String::new();
+        let ats = if self.at.is_empty() { std::slice::from_ref(&by_default) } else { &self.at };
+        let mut calls = vec![];
+        for at in ats {
+            let sizes: Vec<&str> = at.split(',').map(str::trim).filter(|size| !size.is_empty()).collect();
+            let name = |size: &str| size.split('=').next().unwrap_or_default().to_string();
+            let has = |entry: &EntryPoint, size: &str| entry.symbols.iter().any(|s| s.name == name(size));
+            if let Some(size) = sizes.iter().find(|size| entries.iter().all(|entry| !has(entry, size))) {
+                let message = format!("no entry point that is measured has a dimension named `{}`", name(size));
+                return Err(
+                    Error::user("E0204", message).help("`sardonyx-run inspect` lists the dimensions of the inputs")
+                );
+            }
+            for entry in &entries {
+                let sizes: Vec<String> =
+                    sizes.iter().filter(|size| has(entry, size)).map(|size| size.to_string()).collect();
+                let inputs = synthetic_inputs(model, &entry.name, &sizes)?;
+                calls.push(Call { entry: entry.name.clone(), inputs });
+            }
+        }
+        Ok(calls)
+    }
+
+    /// The model with one of its candidates, whose self-test has passed if it has one.
     fn candidate(&self, i: usize) -> Result<Model> {
         Model::load(&self.model.model, &self.model.load.options()?.candidate(i))
     }
+}
+
+/// A call to measure.
+struct Call {
+    entry: String,
+    inputs: Vec<(String, Tensor)>,
 }
 
 /// The launches of one kernel.
@@ -102,7 +153,7 @@ struct Kernel {
 /// The launches of a kernel with equal parameters.
 #[derive(Default)]
 struct Sizes {
-    /// Number of launches of a call.
+    /// Number of launches in all calls, each made once.
     launches: usize,
     /// Seconds of each launch, by tile; the tile that is expected to be the fastest is the first.
     seconds: Vec<(String, Vec<f64>)>,
@@ -151,27 +202,30 @@ impl Kernel {
         totals
     }
 
-    /// The fastest tile, and the first of equals.
+    /// The fastest tile; the expected one, unless another is faster by more than the noise.
     fn fastest(&self) -> Option<(&str, f64)> {
-        self.totals().into_iter().min_by(|a, b| a.1.total_cmp(&b.1))
+        let totals = self.totals();
+        let expected = *totals.first()?;
+        let fastest = totals.into_iter().min_by(|a, b| a.1.total_cmp(&b.1))?;
+        Some(if fastest.1 < expected.1 * NOISE { fastest } else { expected })
     }
 }
 
 impl Found {
-    /// Measures the launches of one candidate in calls with these inputs.
-    fn measure(&mut self, session: &Session, entry: &str, inputs: &[(String, Tensor)], seconds: f64) -> Result<()> {
-        let inputs: Vec<(&str, Tensor)> = inputs.iter().map(|(name, tensor)| (name.as_str(), tensor.clone())).collect();
+    /// Measures the launches of one candidate in repetitions of a call. If `counts`, the launches of one are counted.
+    fn measure(&mut self, session: &Session, call: &Call, seconds: f64, counts: bool) -> Result<()> {
+        let inputs: Vec<(&str, Tensor)> = call.inputs.iter().map(|(name, t)| (name.as_str(), t.clone())).collect();
         let (start, mut calls) = (Instant::now(), 0);
         // The first call is left out: it touches the memory for the first time.
         while calls <= CALLS_MIN || start.elapsed() < Duration::from_secs_f64(seconds) {
-            let mut launches: BTreeMap<(String, Vec<i64>), usize> = BTreeMap::new();
-            session.run_timed(entry, &inputs, &mut |launched: Launched| {
-                if let Some(sizes) = self.sizes(&launched).filter(|_| calls > 0) {
-                    let launched_before = launches.entry((launched.kernel.into(), launched.params.into())).or_insert(0);
-                    *launched_before += 1;
-                    sizes.launches = sizes.launches.max(*launched_before);
-                    let tile = launched.target.map_or("", |target| &target.tile);
-                    sizes.add(tile, launched.ran.1.duration_since(launched.ran.0).as_secs_f64());
+            session.run_timed(&call.entry, &inputs, &mut |launched: Launched| {
+                let Some(sizes) = self.sizes(&launched) else { return Ok(()) };
+                match calls {
+                    0 => sizes.launches += usize::from(counts),
+                    _ => {
+                        let tile = launched.target.map_or("", |target| &target.tile);
+                        sizes.add(tile, launched.ran.1.duration_since(launched.ran.0).as_secs_f64());
+                    }
                 }
                 Ok(())
             })?;
@@ -239,9 +293,9 @@ impl Found {
     }
 }
 
-/// A string of TOML, whose escapes include those of JSON.
+/// A string of TOML: its escapes include those of JSON, but it may not contain U+007F as it is.
 fn quoted(text: &str) -> String {
-    Json::from(text).to_string()
+    Json::from(text).to_string().replace('\u{7f}', "\\u007F")
 }
 
 #[cfg(test)]
@@ -252,7 +306,7 @@ mod tests {
     type Launches<'a> = (&'a [i64], usize, &'a [(&'a str, &'a [f64])]);
 
     fn kernel(launches: &[Launches]) -> Kernel {
-        let mut kernel = Kernel { node: "/a \"b\"".into(), ..Kernel::default() };
+        let mut kernel = Kernel { node: "/a \"b\"\u{7f}".into(), ..Kernel::default() };
         for (params, launches, tiles) in launches {
             let sizes = kernel.launches.entry(params.to_vec()).or_default();
             sizes.launches = *launches;
@@ -274,6 +328,8 @@ mod tests {
         assert_eq!(one.fastest(), Some(("small", 11.0)));
         let equal = kernel(&[(&[], 1, &[("large", &[1.0]), ("small", &[1.0])])]);
         assert_eq!(equal.fastest(), Some(("large", 1.0)));
+        let noise = kernel(&[(&[], 1, &[("large", &[1.0]), ("small", &[0.98])])]);
+        assert_eq!(noise.fastest(), Some(("large", 1.0)));
     }
 
     #[test]
@@ -290,7 +346,7 @@ mod tests {
             "target = \"sm_80\"",
             "key = \"ab\"",
             "tile = \"small\"",
-            "node = \"/a \\\"b\\\"\"",
+            "node = \"/a \\\"b\\\"\\u007F\"",
             "sizes = [128, 768]",
             "launches = 2",
             "us = { \"large\" = 3.000, \"small\" = 2.500 }",

@@ -362,6 +362,29 @@ func.func @contract(%x: !x, %y: !y) -> (!z, !z, !z) {
 
 // -----
 
+// bounded-products: 255 * 255 * 258 is less than 2^24, 255 * 255 * 259 is more.
+
+// CHECK-LABEL: func.func @bytes
+// CHECK: sdx.contract "mk,kn->mn"({{.*}}) : (!sdx.tensor<[m, 258], f32>, !sdx.tensor<[258, n], f32>) -> !sdx.tensor<[m, n], f32>
+// CHECK-NEXT: sdx.convert {{.*}} : !sdx.tensor<[m, n], f32> -> !sdx.tensor<[m, n], i32>
+// CHECK: sdx.contract "mk,kn->mn"({{.*}}) : (!sdx.tensor<[m, 259], i32>, !sdx.tensor<[259, n], i32>) -> !sdx.tensor<[m, n], i32>
+!a = !sdx.tensor<[m, 258], ui8>
+!b = !sdx.tensor<[258, n], ui8>
+!c = !sdx.tensor<[m, 259], ui8>
+!d = !sdx.tensor<[259, n], ui8>
+!r = !sdx.tensor<[m, n], i32>
+func.func @bytes(%a: !a, %b: !b, %c: !c, %d: !d) -> (!r, !r) {
+  %ai = sdx.convert %a : !a -> !sdx.tensor<[m, 258], i32>
+  %bi = sdx.convert %b : !b -> !sdx.tensor<[258, n], i32>
+  %0 = sdx.contract "mk,kn->mn"(%ai, %bi) : (!sdx.tensor<[m, 258], i32>, !sdx.tensor<[258, n], i32>) -> !r
+  %ci = sdx.convert %c : !c -> !sdx.tensor<[m, 259], i32>
+  %di = sdx.convert %d : !d -> !sdx.tensor<[259, n], i32>
+  %1 = sdx.contract "mk,kn->mn"(%ci, %di) : (!sdx.tensor<[m, 259], i32>, !sdx.tensor<[259, n], i32>) -> !r
+  return %0, %1 : !r, !r
+}
+
+// -----
+
 // What nothing needs is gone; an input stays.
 
 // CHECK-LABEL: func.func @dead

@@ -226,7 +226,7 @@ fn unbroken_kernels_are_right() {
 
 #[test]
 fn broken_kernels_are_noticed() {
-    notices(PLACES_MAX, 50, 95);
+    notices(PLACES_MAX, 40, 95);
 }
 
 #[test]
