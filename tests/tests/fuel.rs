@@ -9,7 +9,8 @@ use sardonyx_tests::prepared::model;
 use sardonyx_tests::trust::trusted;
 use std::path::Path;
 
-/// Outputs for fixed tokens, number of applied rewrites, and number of launches.
+/// Compiles the model with at most `fuel` rewrites. Returns its outputs for fixed tokens, the number of applied
+/// rewrites, and the number of launches of its first entry point.
 fn outputs(folder: &Path, fuel: Option<usize>) -> (Vec<(String, Tensor)>, usize, usize) {
     let path = folder.join("model.sdx");
     let model = model("skel_minilm_l6_dyn18");

@@ -15,7 +15,7 @@ pub enum Transform {
     Winograd,
     /// Like `Winograd`, but for filters of f16; the result is f32.
     WinogradF16,
-    /// u8  =>  i8, subtracting 128; u4  =>  i4, subtracting 8.
+    /// u8  =>  i8, subtracting 128; i8 is unchanged; u4  =>  i4, subtracting 8.
     Signed,
     /// w[n, …]  =>  Σ w[n, …] in i32 for each n; w is i8, or u8 from which 128 is subtracted.
     RowSums,
@@ -34,8 +34,7 @@ struct Row {
     name: &'static str,
     /// The container of the result for a parameter in row-major order; none if the transform does not accept it.
     gives: fn(&Container) -> Option<Container>,
-    /// Type and dimensions of the parameter, derived from those of the result and, if known, its number of elements;
-    /// none if these do not determine them.
+    /// Type and dimensions of the parameter, as [`Transform::takes`] returns them.
     takes: fn(DType, &[usize], Option<usize>) -> Taken,
     compute: fn(&Tensor) -> Result<Tensor>,
 }
@@ -92,12 +91,12 @@ static ROWS: &[Row] = &[
 ];
 
 impl Transform {
-    /// The row of a transform without arguments; `None` for a sparse one.
+    /// Returns the row of a transform without arguments; `None` for a sparse one.
     fn row(self) -> Option<&'static Row> {
         ROWS.iter().find(|row| row.transform == self)
     }
 
-    /// The name without the format of a sparse matrix.
+    /// Returns the name, without the format of a sparse matrix.
     pub fn name(self) -> &'static str {
         match self {
             Transform::Sparse(part, _) => part.name(),
@@ -115,7 +114,7 @@ impl Transform {
         })
     }
 
-    /// The transform with results of another type, if it can round values; otherwise this transform.
+    /// Returns the transform with results of another type, if this transform can round values; otherwise `self`.
     pub fn of_type(self, dtype: DType) -> Transform {
         match self {
             Transform::Sparse(part, Format::TwoOfFour(matrix)) => {
@@ -128,7 +127,8 @@ impl Transform {
         }
     }
 
-    /// The container of the result for a parameter in row-major order; none if the transform does not accept it.
+    /// Returns the container of the result for a parameter in row-major order; `None` if the transform does not accept
+    /// the parameter.
     pub fn gives(self, parameter: &Container) -> Option<Container> {
         match self {
             Transform::Sparse(part, format) => format.container(part).filter(|_| format.is_of(parameter)),
@@ -136,8 +136,9 @@ impl Transform {
         }
     }
 
-    /// Type and dimensions of the parameter, derived from those of the result and, if known, its number of elements;
-    /// none if these do not determine them.
+    /// Returns type and dimensions of the parameter, derived from those of the result and, if known, the parameter's
+    /// number of elements; `None` if these do not determine the dimensions. Sums do not determine the type: it is then
+    /// that of the sums, and the dimensions are those of a matrix.
     pub fn takes(self, dtype: DType, dims: &[usize], elements: Option<usize>) -> Taken {
         match self {
             Transform::Sparse(_, format) => Some((format.dtype(), format.grid().parameter_dims())),
@@ -145,7 +146,7 @@ impl Transform {
         }
     }
 
-    /// The transformed parameter. Errors: E0901 for a parameter that the transform does not accept.
+    /// Returns the transformed parameter. Errors: E0901 for a parameter that the transform does not accept.
     pub fn compute(self, parameter: &Tensor) -> Result<Tensor> {
         match self {
             Transform::Sparse(part, format) => format.part(part, parameter),
@@ -199,7 +200,7 @@ fn byte_sums(w: &Tensor, by_rows: bool) -> Result<Tensor> {
     Ok(Tensor::from_vec(vec![n], sums))
 }
 
-/// Number of output channels whose filters are interleaved, of `n_out` in total.
+/// Returns the number of output channels whose filters are interleaved, of `n_out` in total.
 pub fn filter_block(n_out: i64) -> i64 {
     if n_out % 32 == 0 { 32 } else { n_out }
 }

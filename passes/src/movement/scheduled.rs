@@ -1,16 +1,16 @@
 //! a launch, a device  =>  the words that its code requests from outside a core, and a lower bound for any code
 //!
-//! On a CPU, *scheduled* words are the words that one core fetches from beyond its largest private cache, and the words
-//! that it writes. The model finds the outermost loop whose complete working set fits the cache. An operand is fetched
-//! once per execution of this loop. However, if the next outer loop does not index the operand, the operand is fetched
-//! once for all iterations of that outer loop. Whole cache lines, other users of the cache and sharing between cores
-//! are ignored. On a GPU, scheduled words are those that warps request from global memory, in sectors
-//! (`GpuKernel::movement`).
+//! On a CPU, *scheduled* words are the words that a core would fetch from beyond its largest private cache if it
+//! executed the whole launch, and the words that it would write. The model finds the outermost loop whose complete
+//! working set fits the cache. An operand is fetched once per execution of this loop. However, if the next outer loop
+//! does not index the operand, the operand is fetched once for all iterations of that outer loop. Whole cache lines,
+//! other users of the cache and sharing between cores are ignored. On a GPU, scheduled words are those that warps
+//! request from global memory, in sectors (`GpuKernel::movement`).
 //!
 //! The *lower bound* is the maximum of the algebraic words and, for a contraction with `p` multiplications, 2·p / √S −
-//! 2·S·cores: with S words of fast memory, no matrix multiplication can move fewer words ("A Tight I/O Lower Bound for
-//! Matrix Multiplication", 2019); the second term accounts for the words in each core's memory at the start and at the
-//! end.
+//! 2·S·cores: with S words of fast memory per core, no matrix multiplication can move fewer words ("A Tight I/O Lower
+//! Bound for Matrix Multiplication", 2019); the second term accounts for the words in each core's memory at the start
+//! and at the end.
 
 use sardonyx_base::DType;
 use sardonyx_base::{Error, Result};
@@ -32,8 +32,9 @@ pub struct FastMemory {
 }
 
 impl FastMemory {
-    /// The fast memory of a core is the largest memory private to it, plus the registers on a GPU. Errors: E0406 if the
-    /// device description lacks these sizes.
+    /// Returns the properties of a device. The fast memory of a core is the largest memory that is private to it, plus
+    /// the registers on a GPU. Errors: E0406 if the device description lacks the size of that memory or the number of
+    /// cores.
     pub fn from_spec(spec: &DeviceSpec) -> Result<FastMemory> {
         let own = spec.memory.iter().filter(|m| m.per == Per::Core).filter_map(|m| m.bytes.value).max();
         let registers = spec.gpu.as_ref().and_then(|g| g.registers.value).unwrap_or(0) * 4;
@@ -56,7 +57,7 @@ pub fn scheduled(lowered: &Lowered, params: &[i64], once: &[i64], memory: &FastM
 }
 
 /// Returns a lower bound on the words of a kernel that moves `once` algebraic words in all; `products` are the
-/// multiplications and the element type of a contraction.
+/// number of multiplications and the element type of a contraction, `None` for other kernels.
 pub fn lower_bound(once: i64, products: Option<(i64, DType)>, memory: &FastMemory) -> i64 {
     let Some((products, dtype)) = products else { return once };
     let fast = memory.bytes as f64 / dtype.bytes() as f64;

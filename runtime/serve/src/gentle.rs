@@ -1,9 +1,11 @@
-//! background work  =>  run on a thread of low priority, so that requests are not delayed
+//! background work  =>  run on a thread of low priority, so that requests are hardly delayed
 
-/// The lowest priority: at this value, a thread of normal priority gets about 68 times as much of a shared processor.
+/// The nice value of the lowest priority: a thread of normal priority (nice value 0) on the same processor gets about
+/// 68 times as much time.
 const NICE: libc::c_int = 19;
 
-/// Runs `work` at low priority; threads that it starts inherit the priority. Propagates its panics.
+/// Runs `work` on a thread of the lowest priority and waits for its result; threads that `work` starts inherit the
+/// priority. Propagates panics of `work`.
 pub fn gently<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {

@@ -1,4 +1,4 @@
-//! KServe's protocol over gRPC: the same answers as over HTTP, on the same address
+//! KServe's protocol over gRPC: the same answers as from the REST interface, on the same address
 
 #[path = "../../tests/common/mod.rs"]
 mod artifacts;
@@ -95,7 +95,7 @@ async fn a_refusal_is_a_status() {
     wrong = request();
     wrong.outputs = vec![InferRequestedOutputTensor { name: "z".into(), ..Default::default() }];
     assert_eq!(refused(wrong).await.0, 3);
-    // A body over the limit, a wrong length, bytes that are not a message, an unknown method.
+    // A body over the limit, a wrong length, bytes that are not a message; the server then still answers.
     let large = framed(&ModelReadyRequest { name: "n".repeat(2 << 20), version: String::new() });
     assert_eq!(call_bytes(&mut sender, "ModelReady", &[], large).await.unwrap_err().0, 3);
     let lies = vec![0, 255, 255, 255, 255, 1, 2, 3];

@@ -39,7 +39,7 @@ fn requests_refusals_and_calls_are_counted() {
     assert!(text.ends_with("# EOF\n") && text.matches("# EOF").count() == 1);
     let memory = text.lines().find_map(|line| line.strip_prefix("sardonyx_resident_bytes ")).unwrap();
     assert!(memory.parse::<f64>().unwrap() > 1e6, "{memory}");
-    // Every metric is described exactly once.
+    // No metric is described twice.
     let mut described: Vec<&str> = text.lines().filter(|line| line.starts_with("# TYPE ")).collect();
     let n = described.len();
     described.sort();

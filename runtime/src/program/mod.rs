@@ -37,11 +37,11 @@ pub struct Program {
     pub symbol_index: BTreeMap<String, usize>,
     /// Dimension names of the model that equal expressions of the symbols.
     pub derived: Vec<Derived>,
-    /// Byte ranges in `weights`.
+    /// By constant: the byte range of this rank's part in the artifact's entry `weights`.
     pub constants: Vec<Range<usize>>,
     /// By constant: whether this rank reads it.
     pub needed: Vec<bool>,
-    /// By constant: the hash of the range.
+    /// By constant: the BLAKE3 hash of the bytes in its range.
     pub hashes: Vec<String>,
     /// Kernels, which launches refer to by index.
     pub kernels: Vec<Kernel>,
@@ -99,7 +99,7 @@ impl Program {
         self.entries[entry].specialized.iter().copied().find(fits).unwrap_or(entry)
     }
 
-    /// Returns the index of the entry point with this name. Errors: E0301.
+    /// Returns the index of the entry point with this name. Errors: E0301 if there is none, or only host steps call it.
     pub fn entry_index(&self, name: &str) -> Result<usize> {
         self.entries.iter().position(|e| e.name == name && !e.internal).ok_or_else(|| {
             let names: Vec<&str> = self.entries.iter().filter(|e| !e.internal).map(|e| e.name.as_str()).collect();
@@ -122,10 +122,11 @@ pub struct Entry {
     pub own_outputs: Vec<Vec<Dim>>,
     /// How to solve for the symbols of the inputs, in the order of evaluation.
     pub sources: Vec<Source>,
-    /// How to solve for the symbols of the inputs in calls with a cache, which may not know all dimensions of the
-    /// states.
+    /// How to solve for the symbols of the inputs in calls with a cache: as far as possible from inputs that are no
+    /// states, because an empty cache does not know all dimensions of its states.
     pub sources_in_place: Vec<Source>,
-    /// Indices of the symbols of `sources` and of the capacities; their values identify a shape.
+    /// Indices of the symbols that have values when a call begins: those of `sources`, capacities, kept positions, and
+    /// coordinates of the rank. Their values identify a shape.
     pub bound: Vec<usize>,
     /// By buffer: the first stage in which its expressions have values.
     pub buffer_stages: Vec<usize>,

@@ -1,4 +1,4 @@
-//! Kernels of each class on hand-computed cases, packed operands, and every defect that must be reported
+//! Maps, normalisations, contractions and attention on hand-computed cases, packed operands, and defects in kernels
 
 use super::*;
 use crate::flow::Store;
@@ -73,7 +73,7 @@ fn sizes(m: i64, n: i64, k: i64) -> impl Fn(&str) -> Option<i64> {
     move |name| [("m", m), ("n", n), ("k", k)].iter().find(|(s, _)| *s == name).map(|(_, v)| *v)
 }
 
-/// y[%0] = value over n points, computed by `body`, which loads from x[n].
+/// y[i] = the value of statement `value` of `body` at point i, for n points; `body` loads from x[n].
 fn map_kernel(body: Vec<Statement>, value: usize) -> Kernel {
     Kernel {
         outer: dims(&["n"]),
@@ -339,7 +339,7 @@ fn sums(index: &str, m: usize, k: usize) -> Result<Vec<f32>> {
 fn loads_by_tables_read_what_their_indices_say() {
     assert_eq!(sums("%0 + 2*%1", 2, 2).unwrap(), [4.0, 6.0]);
     assert_eq!(sums("4 - %0 - %1", 3, 2).unwrap(), [9.0, 7.0, 5.0]);
-    // These indices do not separate into an outer and an inner part.
+    // The next two indices do not separate into an outer and an inner part; the third one has no inner points.
     assert_eq!(sums("%0*%1", 3, 3).unwrap(), [3.0, 6.0, 9.0]);
     assert_eq!(sums("(%0 + %1) floordiv (2)", 2, 3).unwrap(), [4.0, 5.0]);
     assert_eq!(sums("%0 + %1", 3, 0).unwrap(), [0.0; 3]);

@@ -16,12 +16,13 @@ use std::sync::Arc;
 pub struct PtxModule {
     /// GPU that the kernels are planned for; the module's `.target` directive names it.
     pub target: Target,
-    /// Name of the module in the artifact: that of the GPU, or `sm_80~1` for a candidate.
+    /// Name of the module in the artifact: that of the target, such as `sm_80`, or `sm_80~1` for candidate 1.
     pub name: String,
     kernels: Vec<PtxKernel>,
-    /// By kernel: key and name of its tile, if the tile was selected by name or number.
+    /// By kernel: its key and the name of its tile, if the tile was selected: by name if tiles were measured, by number
+    /// for a candidate.
     selected: Vec<Option<(String, String)>>,
-    /// Whether tiles are to be measured.
+    /// Whether the module has candidates of tiles, which are to be measured.
     is_candidate: bool,
 }
 
@@ -44,20 +45,20 @@ impl PtxModule {
         Ok(PtxModule { target, name, kernels, selected, is_candidate: matches!(tiles, Tiles::Candidate(_)) })
     }
 
-    /// Number of kernels with a tile that was measured to be the fastest.
+    /// Returns the number of kernels with a tile that was measured to be the fastest.
     pub fn measured(&self) -> usize {
         if self.is_candidate { 0 } else { self.selected.iter().flatten().count() }
     }
 
-    /// Launch dimensions of kernel `i`.
+    /// Returns the launch dimensions of kernel `i`, and for a candidate its key and its tile.
     pub fn launch(&self, i: usize) -> KernelTarget {
         let GpuLaunch { grid, block, shared_bytes, .. } = self.kernels[i].launch.clone();
         let (key, tile) = self.selected[i].clone().filter(|_| self.is_candidate).unwrap_or_default();
         KernelTarget { target: self.name.clone(), grid, block, shared_bytes, key, tile }
     }
 
-    /// Text of the module, ending with the plan's declarations of the kernels: the runtime refuses a plan that differs
-    /// from them.
+    /// Returns the text of the module, which ends with the plan's declarations of the kernels: the runtime refuses a
+    /// plan that differs from them.
     pub fn text(&self, declared: &[Kernel]) -> String {
         let message = file::Plan { kernels: declared.to_vec(), ..file::Plan::default() }.write().encode_to_vec();
         let digits: String = message.iter().map(|b| format!("{b:02x}")).collect();
@@ -74,14 +75,15 @@ fn said_by_plans(kernel: PtxKernel) -> Result<PtxKernel> {
     }
 }
 
-/// First ONNX node that a kernel computes.
+/// Returns the first ONNX node of the first launch of a kernel.
 fn origin(plan: &Plan, kernel: usize) -> Option<&str> {
     let mut steps = plan.entries.iter().flat_map(|e| &e.steps);
     let step = steps.find(|s| matches!(&s.action, Action::Launch(launch) if launch.kernel == kernel))?;
     step.origins.first().map(String::as_str)
 }
 
-/// PTX of a module's kernels: those of its plan, or else those in its functions, named `k0`, `k1`, … in order.
+/// Returns the PTX of a module's kernels: those of its plan, or if it has none, those in its functions, named `k0`,
+/// `k1`, … in order.
 pub fn text_of(module: Operation, target: Target) -> Result<String> {
     let kernels = match Plan::read(module)? {
         Some(plan) => plan.kernels,

@@ -25,7 +25,7 @@ pub struct Case {
 }
 
 impl Case {
-    /// A case with pseudo-random operands in -1..1 (integers in -5..5).
+    /// Makes a case with pseudo-random operands: floats in -1..1, signed integers in -5..=5, unsigned ones in 0..=5.
     pub fn new(name: &str, kernel: Kernel, symbols: &[(&'static str, i64)]) -> Case {
         let mut random = Random(1 + name.bytes().fold(0u64, |h, b| h.wrapping_mul(31).wrapping_add(b as u64)));
         let value = |s: &str| symbols.iter().find(|(n, _)| *n == s).map(|(_, v)| *v);
@@ -96,7 +96,7 @@ impl Library {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(bytes).unwrap();
         let path = CString::new(file.path().to_str().unwrap()).unwrap();
-        // SAFETY: the loaded object was just built from these kernels and has no initialisers.
+        // SAFETY: the loaded object was just built from the kernels of a test and has no initialisers.
         let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW) };
         assert!(!handle.is_null(), "the object cannot be loaded");
         Library(handle)
@@ -127,7 +127,7 @@ pub fn executed(levels: &[Level]) -> Vec<Level> {
     levels.iter().copied().filter(|level| level.is_here()).collect()
 }
 
-/// Memory that ends at an inaccessible page, so that accesses past the end fault.
+/// Memory whose size, rounded up to its alignment, ends at an inaccessible page, so that accesses past this end fault.
 pub struct Guarded {
     map: *mut u8,
     map_bytes: usize,
@@ -244,7 +244,7 @@ pub fn places(container: &Container, value: &dyn Fn(&str) -> Option<i64>) -> Vec
 /// A list of at most this many cases is checked as a whole.
 const FEW: usize = 6;
 
-/// Returns the cases that this run checks.
+/// Returns the cases that this run checks: all of a short list, otherwise those that are drawn.
 pub fn some(cases: &[Case]) -> Vec<&Case> {
     cases.iter().filter(|case| cases.len() <= FEW || is_drawn(&case.name)).collect()
 }
@@ -255,7 +255,7 @@ pub fn check(cases: &[Case]) {
 }
 
 /// Compiles the kernels of the cases of this run into one object, equal kernels once. Checks each case on every level
-/// that `executed` returns, over the whole grid at once and in chunks.
+/// that `executed` returns, over the whole grid at once and in chunks of one and three work items.
 pub fn check_on(cases: &[Case], executed: fn(&[Level]) -> Vec<Level>) {
     let cases = some(cases);
     let lowered: Vec<Lowered> =

@@ -20,7 +20,7 @@ struct ElementsProto {
     tensors: Vec<TensorProto>,
     #[prost(message, repeated, tag = "5")]
     sequences: Vec<ElementsProto>,
-    /// The inner optional of an optional.
+    /// The optionals of a sequence, or the inner optional of an optional.
     #[prost(message, repeated, tag = "7")]
     optionals: Vec<ElementsProto>,
     /// Encoded maps, which are decoded only where a map is expected.
@@ -42,7 +42,8 @@ struct MapProto {
     values: Option<ElementsProto>,
 }
 
-/// Reads the bytes of a `.pb` file as a value of this kind, with its name. Errors: E0302 and those of tensors.
+/// Reads the bytes of a `.pb` file as a value of this kind; returns its name, and the value as a tensor. Errors: E0302,
+/// and those of `TensorProto::to_tensor`.
 pub fn read_value(bytes: Bytes, kind: &Kind) -> Result<(String, Tensor)> {
     let wrong = |e| Error::user("E0302", format!("not an ONNX {kind}: {e}"));
     match kind {

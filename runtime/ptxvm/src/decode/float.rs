@@ -1,4 +1,4 @@
-//! add, mul, fma, div, min, max, neg, abs of f32 and f64, and approximate functions; f16 and bf16 are passed to `half`
+//! f32 and f64: add, mul, fma, div, rcp, sqrt, min, max, neg, abs, copysign, `.approx` functions; f16, bf16: `half`
 
 use super::half;
 use super::mods::Mods;
@@ -170,7 +170,7 @@ pub fn extremum(d: &mut Decoder, mods: &mut Mods, ops: &[Operand], ty: Ty, which
     }
 }
 
-/// `abs` or `neg`: changes only the sign bit, whatever the value.
+/// Decodes `abs` or `neg`, which change only the sign bit, also of NaN; `.ftz` flushes subnormals in addition.
 pub fn sign(d: &mut Decoder, mods: &mut Mods, ops: &[Operand], ty: Ty, abs: bool) -> Done {
     match ty {
         Ty::F32 => {
@@ -194,8 +194,7 @@ pub fn copysign(d: &mut Decoder, mods: &mut Mods, ops: &[Operand]) -> Done {
     }
 }
 
-/// Decodes an f32 function that has only an `.approx` form; `halves` tells whether the ISA has the function for f16 and
-/// bf16 too.
+/// Decodes the `.approx` form of an f32 function; `halves` tells whether the ISA has this form for f16 and bf16 too.
 fn approximate(
     d: &mut Decoder,
     mods: &mut Mods,

@@ -1,8 +1,8 @@
 //! Two tiles in shared memory  =>  fragments in registers  =>  accumulation on tensor cores
 //!
-//! A fragment register covers eight rows by 16 bytes of k for every element type: thread `4g + t` has the bytes from
-//! `4t` to `4t + 3` of row `g`. `ldmatrix` loads four such registers, or two if a warp has eight rows; operands with
-//! contiguous rows and 4-byte elements (f32, bytes in panels) use ordinary loads.
+//! A fragment register covers eight rows by 16 bytes of k for every element type: thread `4g + t` of a warp
+//! has the bytes from `4t` to `4t + 3` of row `g`. `ldmatrix` loads four such registers, or two if a warp has eight
+//! rows. Operands with 4-byte elements (f32, bytes in panels) that are contiguous along M or N use ordinary loads.
 //!
 //! An f32 is split into two tf32: x = hi + lo + ε, |lo| ≤ 2^-11·|x|, |ε| ≤ 2^-21·|x|; a·b ≈ lo·hi + hi·lo + hi·hi,
 //! where each product is exact and the sum is in f32.
@@ -33,7 +33,7 @@ pub enum Factors {
 }
 
 impl Factors {
-    /// Returns `None` for types that no instruction multiplies.
+    /// Returns the types of a product; `None` if this module does not support them.
     pub fn new(left: DType, right: DType) -> Option<Factors> {
         match (left, right) {
             (DType::F32, DType::F32) => Some(Factors::F32),
@@ -46,7 +46,7 @@ impl Factors {
         }
     }
 
-    /// Type of the accumulators.
+    /// Returns the type of the accumulators.
     pub fn sum(self) -> Elem {
         match self {
             Factors::F32 | Factors::F16 | Factors::BF16 | Factors::Codes => Elem::F32,
@@ -54,17 +54,18 @@ impl Factors {
         }
     }
 
-    /// Whether operand A is split into two tf32, which gives NaN for infinities.
+    /// Returns whether operand A is split into two tf32, which gives NaN for infinities and numbers that round to them.
     pub fn is_split(self) -> bool {
         matches!(self, Factors::F32 | Factors::Codes)
     }
 
-    /// Number of bits of codes in operand B that threads must convert; `None` if they are multiplied as they are.
+    /// Returns the number of bits of a code of operand B if threads must convert the codes; `None` if operand B is
+    /// multiplied as it is.
     pub fn code_bits(self, right: DType) -> Option<i64> {
         (self == Factors::Codes || right == DType::I4).then_some(right.bits() as i64)
     }
 
-    /// The instruction, with its shape and types.
+    /// Returns the name of the instruction, with its shape and types.
     fn instruction(self) -> String {
         let shape = match self {
             Factors::F32 | Factors::Codes => "m16n8k8",
@@ -74,7 +75,8 @@ impl Factors {
         format!("mma.sync.aligned.{shape}.{}", self.types())
     }
 
-    /// The instruction that multiplies a 2:4 operand A, with twice as many columns; there is none for f32.
+    /// Returns the name of the instruction that multiplies a 2:4 operand A, with twice as many elements along K. It is
+    /// wrong for types that are split, which no sparse kernel has.
     pub(super) fn sparse_instruction(self) -> String {
         let shape = if matches!(self, Factors::Bytes(_)) { "m16n8k64" } else { "m16n8k32" };
         format!("mma.sp.sync.aligned.{shape}.{}", self.types())
@@ -96,9 +98,10 @@ impl Factors {
 /// Addresses of a warp's fragments of one operand.
 pub struct Reader<'a> {
     operand: &'a Operand,
-    /// Number of rows of the warp.
+    /// Number of rows of the operand that the warp multiplies.
     rows: i64,
-    /// Offsets in the stage: one per step along a line of k, or one per pair of row blocks if rows are contiguous.
+    /// Offsets in a tile: one per step if lines run along k. If lines run along rows: one per 16 rows; for elements of
+    /// 4 bytes one per 8 rows, at most four; for elements of 16 bytes only one.
     places: Vec<Val>,
     codes: Option<Codes>,
 }
@@ -124,7 +127,7 @@ impl<'a> Reader<'a> {
                 let line = asm.bin(Bin::AddI, first, within);
                 (line, shift(asm, Bin::ShLI, half, 4), operand.pitch() / STEP_BYTES)
             }
-            // The same matrices, where a line is 16 bytes along k of every row.
+            // The matrices are those of `Inner::K`, two or four, but a line holds 16 bytes along k of every row.
             (Inner::Rows, 16) => {
                 let two = rows > 8;
                 let (within, half) = (bits(asm, 0, if two { 15 } else { 7 }), bits(asm, if two { 4 } else { 3 }, 1));
@@ -143,7 +146,7 @@ impl<'a> Reader<'a> {
                 let group = bits(asm, 2, 7);
                 let line = match (codes, factors) {
                     (None, _) => bits(asm, 0, 3),
-                    // Eight codes of a column are one step, or half of one.
+                    // A line holds a step of a column (eight codes of 4 bits), or half a step (four codes of 8 bits).
                     (Some(_), Factors::Codes) => asm.int(0, Ty::I32),
                     (Some(_), _) => bits(asm, 1, 1),
                 };
@@ -175,7 +178,8 @@ impl<'a> Reader<'a> {
     pub fn part(mut self, asm: &mut Ptx, slice: Option<(Val, i64)>) -> Self {
         let Some((slice, steps)) = slice else { return self };
         let operand = self.operand;
-        // Number of lines of a step if rows are contiguous; the swizzle permutes chunks among eight of them.
+        // Number of lines of a step if lines run along rows. The swizzle repeats after eight lines, so it is the same
+        // in every slice.
         let lines = match operand.element_bytes {
             4 => 8,
             16 => 2,
@@ -190,7 +194,7 @@ impl<'a> Reader<'a> {
         self
     }
 
-    /// Fragments of step `step` in the tile at `tile`, one per eight rows.
+    /// Returns the fragments of step `step` in the tile at `tile`, one per eight rows.
     pub(super) fn fragments(&self, asm: &mut Ptx, tile: Val, step: i64) -> Vec<Fragment> {
         let (operand, pitch) = (self.operand, self.operand.pitch());
         let mut fragments = vec![];
@@ -256,7 +260,8 @@ impl<'a> Reader<'a> {
 struct Codes {
     factors: Factors,
     bits: i64,
-    /// First bit of the thread's codes; for bytes expanded from nibbles, the distance by which they are shifted up.
+    /// First bit of the thread's codes; for bytes expanded from nibbles, the number of bits by which they are shifted
+    /// up.
     first: Val,
 }
 
@@ -338,12 +343,12 @@ impl Sums {
     }
 
     /// Adds the integer accumulators of the other slices of K to those of the first, through shared memory, where the
-    /// tiles are no longer needed.
+    /// tiles are no longer needed. `warp` is the index of the warp in the block, `tiles` the address of the tiles.
     pub fn gather(&self, asm: &mut Ptx, gemm: &Gemm, (warp, is_first): (Val, Val), tiles: Val) {
         // No copies are in flight: those of every k tile have been waited for.
         asm.line("bar.sync 0;");
         let all: Vec<Val> = self.of.iter().flatten().copied().collect();
-        // Each register takes a line of 32 threads.
+        // Each register takes 128 bytes: four of each thread of a warp.
         let per_warp = all.len() as i64 * 4 * 128;
         let lane = asm.special("%laneid");
         let (lane, each) = (shift(asm, Bin::ShLI, lane, 2), asm.int(per_warp, Ty::I32));
@@ -394,7 +399,8 @@ impl Sums {
     pub fn add_products(&self, asm: &mut Ptx, factors: Factors, a: &Parts, b: &[Fragment]) {
         let instruction = factors.instruction();
         let each = |asm: &mut Ptx, a: &[Fragment], b: &[Fragment]| self.products(asm, &instruction, a, b);
-        // Small terms come first; each pass visits all accumulators, so that none waits for itself.
+        // Small terms come first; each pass visits all accumulators, so that consecutive instructions are
+        // independent.
         match factors {
             Factors::F32 => {
                 let b = Parts::new(asm, factors, b.to_vec());
@@ -441,8 +447,8 @@ impl Parts {
 /// x  =>  its nearest tf32, and the remainder, of which the instruction uses the upper bits.
 ///
 /// `cvt.rna.tf32` would take four instructions on sm_80, because of infinities and NaN, so that all conversions
-/// together would take as long as the products. If x is NaN, so is at least the second part; infinities give NaN too,
-/// see `exact`.
+/// together would take as long as the products. If x is NaN, so is at least the second part; infinities, and
+/// numbers that round to them, give NaN too (see `exact.rs`).
 fn split(asm: &mut Ptx, fragments: &[Fragment]) -> Parts {
     let mut both = Parts { high: vec![], low: vec![] };
     let (half, upper) = (asm.int(0x1000, Ty::I32), asm.int(-0x2000, Ty::I32));
