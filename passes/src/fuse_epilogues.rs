@@ -1,8 +1,8 @@
 //! y = reduce(x); z[i] = f(y[i])  =>  one kernel: elementwise functions of a reduction's result become its epilogue
 //!
-//! The consumer may permute the result: the kernel then writes in the consumer's order. The consumer may itself be a
-//! contraction that has an operand in common with the producer, as in silu(x · g) * (x · u): one kernel then computes
-//! both contractions.
+//! The consumer may permute the result: the fused kernel iterates in the producer's order and stores each element where
+//! the consumer would. The consumer may itself be a contraction that has an operand in common with the producer, as in
+//! silu(x · g) * (x · u): one kernel then computes both contractions.
 
 use crate::class::Class as Equality;
 use crate::merge::{Match, STATEMENTS_MAX, correspond, merge_pairs, n_statements};
@@ -21,8 +21,8 @@ pub fn run(module: &mut Module, rewrites: &mut Rewrites) -> Result<()> {
 
 pub const RULE: Rule = Rule::of_class(Equality::Exact, "epilogue");
 
-/// Maximum number of contractions in one kernel: the accumulator tiles of three contractions would not fit the
-/// registers of any device.
+/// Maximum number of contractions that this pass puts in one kernel: on GPUs, no more contractions can share tiles
+/// (`SUMS_MAX` in `ptx/gemm/plan.rs`).
 const SUMS_MAX: usize = 2;
 
 pub fn matches(program: &Program, uses: &Uses, producer: usize, consumer: usize) -> std::result::Result<Match, Miss> {
@@ -73,9 +73,9 @@ pub fn matches(program: &Program, uses: &Uses, producer: usize, consumer: usize)
     Ok(m)
 }
 
-/// Whether two contractions reduce over the same points and have one operand in common. The common operand must not
-/// depend on the columns of the result. So only the B operands differ, and they must have the same layout and index, or
-/// both be parameters, which get the same layout when they are packed.
+/// Returns whether two contractions reduce over the same inner space and have operand A in common, the one that does
+/// not depend on the columns of the result. Their B operands must have the same layout and index, or both be
+/// parameters, which get the same layout when they are packed.
 fn are_sums_of_one(
     program: &Program,
     uses: &Uses,
@@ -107,7 +107,8 @@ fn are_sums_of_one(
     })
 }
 
-/// Returns the two operand loads of each product in a contraction.
+/// Returns the two operand loads of each product that a contraction sums. Products with an operand that is guarded,
+/// computed or widened are left out.
 fn factors(k: &Kernel) -> Vec<[&Memlet; 2]> {
     let load = |a: usize| match &k.body[a].body {
         Body::Load { memlet, guard: None } => Some(memlet),

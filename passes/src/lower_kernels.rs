@@ -1,8 +1,9 @@
 //! plan.kernel @k0  =>  module @v4 { llvm.func @k0_v4 … }: each kernel in upstream dialects, for every CPU variant
 //!
-//! If a CPU variant adds instructions that only some kernels use, only these kernels are generated for it; the other
-//! kernels run the code of the next lower variant. The plan is kept next to the modules. The code generators are in
-//! `kernels/`; this pass only calls them for the kernels of the plan.
+//! If a CPU variant adds instructions that only some kernels use, only these kernels are generated for it; each other
+//! kernel runs its code for the best variant that this one includes. The plan stays in the outer module, next to the
+//! modules of the variants. The code generators are in `passes/kernels`; this pass only calls them for the kernels of
+//! the plan.
 
 use crate::rewrite::Rewrites;
 use sardonyx_base::{Error, Result};

@@ -33,13 +33,14 @@ pub fn run(module: &mut Module, rewrites: &mut Rewrites) -> Result<()> {
     })
 }
 
-/// A contraction whose consumers read parts of its columns.
+/// A contraction whose consumers read parts of its columns; `steps` are the contraction and then its consumers.
 struct Parts {
     steps: Vec<usize>,
     /// Variable of the contraction that numbers its columns.
     column: usize,
-    /// Number of columns of a part, and the starts of the parts that are read.
+    /// Number of columns of a part.
     width: i64,
+    /// First column of each part that is read, in ascending order.
     starts: Vec<i64>,
 }
 
@@ -83,8 +84,9 @@ fn find(program: &Program, uses: &Uses, at: usize) -> Option<Parts> {
     fits.then(|| Parts { steps: [vec![at], readers].concat(), column, width, starts })
 }
 
-/// If a map or the epilogue of another contraction reads container `id` in parts of its columns, each at the step's own
-/// points, returns the width of the parts and the columns at which they start.
+/// If a map or the epilogue of another contraction reads container `id` in parts of its columns, with `%v + start` as
+/// the index of the last dimension, returns the width of the parts, which is the extent of the outer variable `%v`, and
+/// the starts.
 fn read_parts(step: &Step, id: Id) -> Option<(i64, Vec<i64>)> {
     let k = kernel(step).filter(|k| k.class() == Class::Contract || k.class() == Class::Map && k.inner.is_empty())?;
     let (mut width, mut starts) = (None, vec![]);

@@ -1,4 +1,4 @@
-//! requests from many callers  =>  the outputs of a plain session, started in arrival order, each answered exactly once
+//! requests from many callers, started in arrival order  =>  the outputs of a plain session, one answer per request
 
 mod common;
 
@@ -15,7 +15,7 @@ fn pool(model: &Model, sessions: usize, waiting_max: usize) -> SessionPool {
     model.session_pool(&PoolOptions::default().sessions(sessions).waiting_max(waiting_max)).unwrap()
 }
 
-/// Tensor of shape [batch, 8] with the values 1 / (k + 3), most of which f32 does not represent exactly.
+/// Returns a tensor of shape [batch, 8] whose element k is 1 / (k + 3); most of these values are not exact in f32.
 fn rows(batch: usize) -> Tensor {
     Tensor::from_vec(vec![batch, 8], (0..batch * 8).map(|k| 1.0 / (k as f32 + 3.0)).collect())
 }
@@ -52,7 +52,8 @@ fn hold(pool: &SessionPool) -> Sender<()> {
     gate
 }
 
-/// Starts a call of a model made by [`slow`]; it ends when the returned flag is set, and then sends its error code.
+/// Starts a call of a model made by [`slow`], and waits until it runs. Returns the flag that cancels the call, and the
+/// receiver of its error code.
 fn begin_slow(pool: &SessionPool) -> (Arc<AtomicBool>, Receiver<Option<&'static str>>) {
     let (cancel, (to, from)) = (Arc::new(AtomicBool::new(false)), channel());
     let options = RunOptions::default().cancel(cancel.clone());
@@ -157,7 +158,7 @@ fn what_expires_while_it_waits_is_answered_then_and_never_computed() {
     assert_eq!((counts.expired, counts.cancelled), (1, 1));
     cancel.store(true, Ordering::Relaxed);
     assert_eq!(ended.recv().unwrap(), Some("E0306"));
-    // The request with the later deadline runs in the end.
+    // Of the three requests that waited, only the first has neither expired nor been cancelled, so it runs now.
     assert!(from.try_recv().is_err());
     while pool.statistics().running == 0 {
         std::thread::yield_now();
@@ -251,7 +252,8 @@ fn a_callback_may_own_the_last_reference_to_its_pool() {
     pool.submit(request(1), send(&to)).unwrap();
     drop((pool, to));
     drop(gate);
-    // The second request still waits when the callback of the first one drops the pool.
+    // The last request still waits when the callback of the one before it drops the pool, so it is refused before that
+    // callback sends its own result.
     assert_eq!(from.iter().collect::<Vec<_>>(), [Some("E0309"), None]);
 }
 
@@ -294,7 +296,7 @@ fn ranks_of_a_model_serve_one_request_after_the_other() {
     }
     pool.finish().unwrap();
     assert_eq!(from.try_iter().collect::<Vec<_>>(), [true; 40]);
-    // `trim` keeps the arenas of ranks.
+    // The first `trim` frees the memory of dropped outputs. The arenas of ranks are known to the other ranks, and stay.
     pool.trim();
     assert_eq!(pool.trim(), 0);
 }

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 /// A plan's predicted time and bytes.
 #[derive(Clone, Debug, Default)]
 pub struct Estimate {
-    /// Microseconds that operations take in a call.
+    /// Microseconds that operations other than collectives take in a call.
     pub compute_us: f64,
     /// Microseconds that collectives take in a call, overlapped or not.
     pub exchange_us: f64,
@@ -32,13 +32,13 @@ pub struct Estimate {
 /// All collectives of one kind and size.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Exchange {
-    /// The collective; if it is a gather or scatter, with dimension 0, as that does not affect its time.
+    /// The collective. The dimension of an all-gather or reduce-scatter is given as 0, as it does not affect the time.
     pub op: Collective,
-    /// Bytes of each one: those of its result for an all-gather, else those of a rank's operand.
+    /// Bytes of each of these collectives: those of the result of an all-gather, else those of a rank's operand.
     pub bytes: f64,
     /// Number of such collectives in a call.
     pub count: usize,
-    /// Total time of all of them.
+    /// Microseconds of all of them together.
     pub time_us: f64,
 }
 
@@ -48,7 +48,7 @@ impl Estimate {
         self.compute_us + self.waits_us()
     }
 
-    /// Returns the time that a rank spends waiting for exchanges.
+    /// Returns the microseconds of a call in which a rank waits for exchanges.
     pub fn waits_us(&self) -> f64 {
         self.exchange_us - self.hidden_us
     }
@@ -68,7 +68,7 @@ pub struct Local<'g> {
     fixed: Vec<bool>,
 }
 
-/// The predicted time of a value's operation, in microseconds.
+/// The predicted microseconds of the operation that computes a value.
 pub enum Time {
     Compute(f64),
     /// The collective, its bytes and its microseconds.
@@ -100,7 +100,8 @@ impl<'g> Local<'g> {
         bytes(self.elements[v.index()], self.graph.ty(v).dtype)
     }
 
-    /// Returns the time of a value; zero if calls do not compute it.
+    /// Returns the time of the operation that computes a value; zero if calls do not compute it. Errors: E0108 if a
+    /// collective has too many messages to simulate.
     pub fn time(&self, v: Value, machine: &Machine) -> Result<Time> {
         if !self.live[v.index()] || self.fixed[v.index()] {
             return Ok(Time::Compute(0.0));
@@ -176,8 +177,9 @@ pub fn estimate(graph: &Graph, sizes: &Sizes, machine: &Machine) -> Result<Estim
     Ok(out)
 }
 
-/// Whether a node waits for the exchange under way, which began when its operand was computed: the node reads the
-/// result, or is an exchange itself (`overlap.rs`). `takes` is the node's compute time, `None` for an exchange.
+/// Returns whether a node waits for the end of the exchange under way, as after the pass `overlap`: the node reads the
+/// result of the exchange, or is an exchange itself. `takes` is the node's compute time in microseconds, `None` for an
+/// exchange.
 pub fn waits_for(graph: &Graph, node: &Node, takes: Option<f64>, under_way: Value) -> bool {
     let touches = |arg: &Value| graph.root(*arg) == under_way;
     // A node that takes no time is a view, or is not computed.
@@ -204,7 +206,8 @@ impl Exchanges {
     }
 }
 
-/// Returns the peak bytes of values that are alive at the same time; a view counts as the value it views.
+/// Returns the peak bytes of values that are alive at the same time, without fixed ones; a view takes no memory, and
+/// keeps the value that it views alive.
 fn most_at_once(graph: &Graph, live: &[bool], fixed: &[bool], bytes_of: &dyn Fn(Value) -> f64) -> f64 {
     let root = |v: Value| graph.root(v);
     let mut left = vec![0usize; graph.nodes.len()];

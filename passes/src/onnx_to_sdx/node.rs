@@ -9,15 +9,16 @@ pub struct Node<'m> {
     pub name: String,
     pub op_type: String,
     pub domain: String,
-    /// The opset version in force.
+    /// Version of the operator set of `domain` that applies to this node.
     pub opset: i64,
     /// Absent optional inputs are `None`.
     pub inputs: Vec<Option<Value>>,
     pub n_outputs: usize,
     attributes: BTreeMap<String, Attr<'m>>,
-    /// The rank that the file declares for the first output.
+    /// The rank that the file declares for the first output; only for operators whose output rank depends on the length
+    /// of an operand (`has_open_rank`).
     pub declared_rank: Option<usize>,
-    /// Graph attributes by name.
+    /// The attributes that are graphs, such as the branches of `If`, by name.
     bodies: Vec<(String, Block<'m>)>,
 }
 
@@ -39,7 +40,7 @@ impl<'m> Node<'m> {
         })
     }
 
-    /// An error about this node.
+    /// Returns a diagnostic that names this node and its operator.
     pub fn error(&self, code: &'static str, message: impl Into<String>) -> Box<Error> {
         Error::user(code, format!("{}: {}", self.op_type, message.into())).node(&self.name)
     }
@@ -52,7 +53,7 @@ impl<'m> Node<'m> {
         self.inputs.get(i).copied().flatten()
     }
 
-    /// All inputs, none of which may be absent.
+    /// Returns all inputs. Errors: E0103 if one is absent.
     pub fn all_inputs(&self) -> Result<Vec<Value>> {
         (0..self.inputs.len()).map(|i| self.input(i)).collect()
     }
@@ -95,13 +96,14 @@ impl<'m> Node<'m> {
         Ok(self.get(name, "a string", Attr::as_str)?.unwrap_or_else(|| default.into()))
     }
 
-    /// A tensor; strings become a vector, whatever dimensions they have in the file.
+    /// Returns an attribute that is a tensor. A tensor of strings becomes a vector, whatever its dimensions in the
+    /// file.
     pub fn tensor(&self, name: &str) -> Result<Option<Tensor>> {
         let strings = |attr: Attr| attr.as_strs().map(|s| Tensor::from_strings(vec![s.len()], &s));
         self.get(name, "a dense tensor", |attr| attr.as_dense().or_else(|| strings(attr)))
     }
 
-    /// An element type given by its ONNX code.
+    /// Returns the element type whose ONNX code is the value of an attribute. Errors: E0107 for an unknown code.
     pub fn dtype(&self, name: &str) -> Result<Option<DType>> {
         let Some(code) = self.int(name)? else { return Ok(None) };
         let dtype = i32::try_from(code).ok().and_then(DType::from_onnx);
@@ -121,7 +123,8 @@ impl<'m> Node<'m> {
         value.ok_or_else(|| self.error("E0106", format!("the attribute `{name}` is missing")))
     }
 
-    /// An axis in 0..rank; negative ones count from the end.
+    /// Returns the axis as a number in 0..rank; a negative `axis` counts from the end. Errors: E0106 if it is out of
+    /// range.
     pub fn axis(&self, axis: i64, rank: usize) -> Result<usize> {
         let at = if axis < 0 { axis.checked_add(rank as i64) } else { Some(axis) };
         at.and_then(|a| usize::try_from(a).ok())

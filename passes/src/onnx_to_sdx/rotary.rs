@@ -9,7 +9,8 @@ use sardonyx_dialects::sdx::{Op, Value};
 
 type Outputs = Result<Vec<Value>>;
 
-/// ai.onnx RotaryEmbedding: pairs of channels are rotated by the angle of their position.
+/// Lowers RotaryEmbedding of ai.onnx: pairs of channels are rotated by the angle that the tables hold for their
+/// position.
 pub fn rotary_embedding(b: &mut Builder, node: &Node) -> Outputs {
     let (input, mut cos, mut sin) = (node.input(0)?, node.input(1)?, node.input(2)?);
     let joined = b.rank(input) == 3;
@@ -25,8 +26,8 @@ pub fn rotary_embedding(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![if joined { join_heads(b, y)? } else { y }])
 }
 
-/// com.microsoft RotaryEmbedding: the positions are the operand before the tables. They are given for each token, or
-/// for the first token only.
+/// Lowers RotaryEmbedding of com.microsoft: the positions are the operand before the tables. They are given for each
+/// token, or for the first token only.
 pub fn microsoft_rotary_embedding(b: &mut Builder, node: &Node) -> Outputs {
     let (input, positions, cos, sin) = (node.input(0)?, node.input(1)?, node.input(2)?, node.input(3)?);
     if node.float_or("scale", 1.0)? != 1.0 || node.int_or("is_packed_batching", 0)? != 0 {
@@ -36,7 +37,7 @@ pub fn microsoft_rotary_embedding(b: &mut Builder, node: &Node) -> Outputs {
     let x = match (joined, node.int_or("num_heads", 0)?) {
         (false, _) => input,
         (true, 0) => {
-            // The tables are half as wide as a head.
+            // Without `num_heads`, all channels of a head are rotated, so the tables are half as wide as a head.
             let (hidden, half) = (b.dims(input)[2].clone(), b.dims(cos).last().and_then(Dim::as_const).unwrap_or(0));
             let heads =
                 half.checked_mul(2).and_then(|d| hidden.exact_div(&Dim::constant(d))).and_then(|h| h.as_const());
@@ -69,8 +70,9 @@ pub fn angles(b: &mut Builder, cos: Value, sin: Value, positions: Value) -> Resu
     Ok((cos, sin))
 }
 
-/// Rotates x[b,h,s,d] by the angles of cos[b,s,r], sin[b,s,r]. Pairs are adjacent channels if the attribute
-/// `neighbours` is set, else channels of the two halves; channels beyond the rotated ones stay.
+/// Rotates r pairs of channels of x[b,h,s,d] by the angles whose cosines and sines are cos[b,s,r] and sin[b,s,r]. A
+/// pair is two adjacent channels if the attribute with the name in `neighbours` is set, else the channels i and i + r;
+/// the channels from 2r on stay.
 pub fn rotate(b: &mut Builder, node: &Node, x: Value, cos: Value, sin: Value, neighbours: &str) -> Result<Value> {
     if b.rank(x) != 4 {
         return Err(node.error("E0201", format!("takes operands of rank 3 or 4, not {}", b.ty(x))));
@@ -118,7 +120,8 @@ pub fn rotate(b: &mut Builder, node: &Node, x: Value, cos: Value, sin: Value, ne
     b.concat(3, &parts)
 }
 
-/// Numbers of rotated pairs of channels and of rotated channels, from the attribute or for all channels.
+/// Returns the number of rotated pairs of channels and that of rotated channels: from the attribute
+/// `rotary_embedding_dim`, or all channels without it.
 fn rotated_width(b: &mut Builder, node: &Node, x: Value, cos: Value) -> Result<(Dim, Dim)> {
     let width = b.dims(x)[3].clone();
     let odd = |b: &Builder| node.error("E0201", format!("a width of {} has no pairs of channels", b.dims(x)[3]));

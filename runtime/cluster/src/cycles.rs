@@ -1,10 +1,10 @@
 //! a torus of r rows and c columns  =>  two Hamiltonian cycles without a common edge
 //!
 //! The construction is that of Bae, AlBdaiwi and Bose (2004), as described in HammingMesh (Hoefler et al., 2022). It
-//! applies if r is a multiple of c, c is at least 3, and r and c - 1 have no common divisor. Rings in both directions
-//! over both cycles use all four links of every device.
+//! applies if r is a multiple of c, c is at least 3, and r and c - 1 have no common divisor but 1. Rings in both
+//! directions over both cycles use all four links of every device.
 
-/// The devices of each cycle in order; `None` if the construction does not apply.
+/// Returns the devices of each cycle in order, numbered row by row; `None` if the construction does not apply.
 pub fn edge_disjoint_cycles(rows: usize, columns: usize) -> Option<[Vec<usize>; 2]> {
     let (r, c) = (rows, columns);
     if c < 3 || !r.is_multiple_of(c) || gcd(r, c - 1) != 1 {

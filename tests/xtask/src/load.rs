@@ -1,5 +1,5 @@
-//! bodies of requests, a rate, a seed  =>  latencies, counted from the times at which requests were due, whether or not
-//! they could be sent then
+//! bodies of requests, a rate, a seed  =>  latencies of accepted requests, from the times at which they were due even
+//! if they were sent later; latencies of refused ones, from the times at which they were sent
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -31,12 +31,13 @@ impl Latencies {
         self.0.len()
     }
 
-    /// Returns the smallest latency that a share of all does not exceed.
+    /// Returns the smallest latency that at least the fraction `share` of all latencies does not exceed; infinity if
+    /// there are none.
     pub fn percentile(&self, share: f64) -> f64 {
         self.percentile_of(share, self.count())
     }
 
-    /// Returns the percentile over `requests` requests, where requests without an answer have infinite latency.
+    /// Returns the percentile over `requests` requests, where those that are not in the list have infinite latency.
     fn percentile_of(&self, share: f64, requests: usize) -> f64 {
         let at = ((requests as f64 * share).ceil() as usize).max(1) - 1;
         self.0.get(at).copied().unwrap_or(f64::INFINITY)
@@ -79,7 +80,7 @@ impl Served {
     }
 }
 
-/// A generator that gives the same numbers for the same seed on every machine.
+/// A random number generator that gives the same numbers for the same seed on every machine.
 pub struct Seeded(u64);
 
 impl Seeded {
@@ -99,14 +100,15 @@ impl Seeded {
         ((self.next() >> 11) as usize) % n
     }
 
-    /// Returns the seconds between two events of a Poisson process.
+    /// Returns the seconds between two events of a Poisson process with `rate` events per second on average.
     fn gap(&mut self, rate: f64) -> f64 {
         let uniform = ((self.next() >> 11) as f64 + 1.0) / (1u64 << 53) as f64;
         -uniform.ln() / rate
     }
 }
 
-/// Returns the times at which requests are due, from a Poisson process.
+/// Returns the times at which requests are due, counted from the start: the events of a Poisson process with `rate`
+/// requests per second, for this many seconds.
 fn moments(rate: f64, seconds: f64, seed: u64) -> Vec<Duration> {
     let mut random = Seeded::new(seed);
     let mut at = 0.0;
@@ -118,13 +120,13 @@ fn moments(rate: f64, seconds: f64, seed: u64) -> Vec<Duration> {
 }
 
 impl Load {
-    /// Sends at times that do not depend on answers, and waits for all answers.
+    /// Sends `rate` requests per second at random times that do not depend on answers, and waits for all answers.
     pub fn open(&self, rate: f64, seconds: f64, seed: u64) -> Served {
         let moments = moments(rate, seconds, seed);
         self.sent(CONNECTIONS.min(moments.len()), |i| moments.get(i).copied())
     }
 
-    /// Sends the next request of each connection as soon as it has its answer.
+    /// Sends the next request on each connection as soon as the previous one is answered, for this many seconds.
     pub fn closed(&self, connections: usize, seconds: f64) -> Served {
         let (began, is_over) = (Instant::now(), AtomicBool::new(false));
         self.sent(connections, |_| {

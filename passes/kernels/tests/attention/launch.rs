@@ -1,4 +1,4 @@
-//! a problem  =>  its kernel as PTX, executed in ptxvm: results, findings, counters
+//! an attention problem  =>  its kernel as PTX, executed in ptxvm: results, findings, counters
 
 use crate::problem::Problem;
 use ptxvm::{Launch, Memory, Module, Options, Params, Report};
@@ -18,7 +18,8 @@ pub struct Outcome {
     pub lowered: Lowered,
 }
 
-/// Largest number of queries for which the launch selects the variant for few rows.
+/// A launch with at most this many queries always uses the variant for few rows; a launch with more queries uses it
+/// only if the other variant would have too few blocks.
 const ROWS: i64 = 16;
 
 fn target() -> Target {
@@ -56,7 +57,8 @@ impl Case {
         numbers(&results[0])
     }
 
-    /// Index of the mask that is added to scores: the first operand whose last extent is the number of keys.
+    /// Returns the index in `reads` of the mask that is added to scores: the first operand whose last extent is the
+    /// number of keys.
     pub fn mask(&self) -> usize {
         let mask = [self.problem.keys as usize];
         let is_mask = |t: &&Tensor| t.dims().ends_with(&mask);
@@ -75,8 +77,8 @@ impl Case {
         self.run_plan(lowered.clone(), plan, change)
     }
 
-    /// Runs the variant with large blocks of rows, even if the launch then has few blocks. Returns `None` for at most
-    /// `ROWS` queries or if tensor cores cannot be used.
+    /// Runs the variant with large blocks of rows, even if the launch would select the variant for few rows because the
+    /// large blocks are too few. Returns `None` for at most `ROWS` queries or if tensor cores cannot be used.
     pub fn run_many(&self, change: &dyn Fn(String) -> String) -> Option<Outcome> {
         let lowered = lower(&self.kernel).unwrap();
         let many = Flash::of_many(&lowered.def).filter(|_| self.problem.queries > ROWS)?;
@@ -130,7 +132,8 @@ fn room_bytes(problem: &Problem, c: &Container) -> usize {
     n as usize * (c.dtype.bits() as usize).max(8) / 8
 }
 
-/// Writes a tensor. The spare capacity of a cache stays uninitialised, so that the simulator reports any read of it.
+/// Writes a tensor to the address `at`. The spare capacity of a cache stays uninitialised, so that the simulator
+/// reports any read of it.
 fn place(memory: &mut Memory, at: u64, t: &Tensor, problem: &Problem, c: &Container) {
     let Layout::Capacity { axis, size } = &c.layout else {
         return memory.write(at, t.bytes()).unwrap();

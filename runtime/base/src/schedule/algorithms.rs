@@ -13,7 +13,8 @@ use std::ops::Range;
 /// An algorithm by which ranks perform a collective; each supports only some collectives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Algorithm {
-    /// Every rank takes data from all other ranks in the same round.
+    /// Every rank takes what it needs from all other ranks in the same round; an all-reduce of more than
+    /// [`SMALL_MAX`](super::SMALL_MAX) bytes has two rounds.
     Direct,
     /// One-way ring: each rank receives from its predecessor, for n - 1 rounds per phase.
     Ring,
@@ -21,7 +22,8 @@ pub enum Algorithm {
     TwoWayRing,
     /// Each rank exchanges all of its data with ranks at doubling distances.
     RecursiveDoubling,
-    /// Recursive halving, then doubling: moves as many bytes as a ring, in a logarithmic number of rounds.
+    /// Recursive halving, then doubling: a logarithmic number of rounds, which move as many bytes as a ring if the
+    /// number of ranks is a power of two.
     Rabenseifner,
     /// Reduces towards the root, from ranks at doubling distances, and broadcasts from the root in reverse.
     BinomialTree,
@@ -29,7 +31,8 @@ pub enum Algorithm {
     DoubleTree,
     /// Like `Direct`, but each rank takes data from only one other rank per round.
     Pairwise,
-    /// The number of blocks that a rank receives doubles with each round; supports any number of ranks.
+    /// A logarithmic number of rounds, for any number of ranks. In an all-gather, the number of blocks that a rank
+    /// receives doubles with each round; in an all-to-all of n ranks, it is about n / 2 in each round.
     Bruck,
     /// Reduces within groups of neighbours, then between groups, then distributes the result within groups.
     Hierarchical {
@@ -74,7 +77,8 @@ impl Algorithm {
         Algorithm::ALL.into_iter().find(|algorithm| algorithm.name() == name)
     }
 
-    /// The rounds of a rank; none if the algorithm does not support the collective. The operands must fit each other.
+    /// Returns the rounds of a rank; `None` if the algorithm does not support the collective with these operands. The
+    /// operands must fit each other (see [`result`](super::result)).
     pub fn rounds(self, op: &Collective, operands: &[Operand], rank: usize) -> Option<Rounds> {
         let own = Own { operands, n: operands.len(), rank };
         match (self, *op) {
@@ -116,7 +120,7 @@ enum Way {
     Backward,
 }
 
-/// One rank, and the operands of all ranks.
+/// One rank, and the operands of all `n` ranks.
 #[derive(Clone, Copy)]
 struct Own<'a> {
     operands: &'a [Operand],
@@ -153,7 +157,7 @@ impl Own<'_> {
         range.start + part.start * width..range.start + part.end * width
     }
 
-    /// The rank's number, counted from a root.
+    /// The rank's number if the ranks are counted from a root, which has number 0.
     fn number(&self, root: usize) -> usize {
         (self.rank + self.n - root) % self.n
     }
@@ -163,7 +167,7 @@ impl Own<'_> {
         1 << self.n.ilog2()
     }
 
-    /// Each share is combined as it travels around the ring, and the result then travels around once more.
+    /// All-reduce: each share is combined as it travels around the ring, and the result then travels around once more.
     fn ring(&self, f: Reduction, range: Range<usize>, way: Way) -> Rounds {
         let (n, r) = (self.n, self.rank);
         let back = |k: usize| match way {
@@ -208,7 +212,8 @@ impl Own<'_> {
         block.iter().map(one).collect()
     }
 
-    /// Takes blocks from the predecessor for `forward - 1` rounds, and the remaining ones from the successor.
+    /// Takes blocks from the predecessor for `forward - 1` rounds, and in the same rounds the remaining ones from the
+    /// successor.
     fn ring_gather(&self, dim: usize, forward: usize) -> Rounds {
         let (n, r, blocks) = (self.n, self.rank, self.blocks(dim));
         let mut rounds = vec![self.block(&blocks[r], r, r)];
@@ -317,7 +322,8 @@ impl Own<'_> {
             let from = Source::Result((number + d + root) % self.n);
             rounds.push(takes.then(|| take(from, &range, Some(f))).flatten().into_iter().collect());
         }
-        // Ranks other than the root end with their own operand.
+        // As `Collective::Reduce` requires, ranks other than the root end with their own operand, not with a partial
+        // result.
         if number > 0 {
             rounds.last_mut().into_iter().for_each(|last| last.extend(take(Source::Operand(self.rank), &range, None)));
         }
@@ -386,7 +392,7 @@ impl Own<'_> {
     }
 
     /// Each rank of a group reduces a share of the group's data, and combines it with the ranks at the same position of
-    /// the other groups. None if the groups are not equally large.
+    /// the other groups; then the ranks of a group exchange their shares. `None` if the groups are not equally large.
     fn hierarchical(&self, f: Reduction, group: usize) -> Option<Rounds> {
         if group == 0 || !self.n.is_multiple_of(group) {
             return None;

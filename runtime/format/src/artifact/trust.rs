@@ -17,7 +17,8 @@ pub(super) const SIGNATURE_BYTES: usize = SIGNATURE.len() + 64 + 1 + 128;
 /// The seal of an artifact: its hash, and its signer.
 #[derive(Clone, Debug)]
 pub struct Seal {
-    /// The BLAKE3 of the whole file except the weights, which it covers by their hash in the manifest.
+    /// The BLAKE3 hash of all bytes before the digest except the data of the weights, whose own hash is in the
+    /// manifest.
     pub digest: blake3::Hash,
     /// The key with which the digest is signed; `None` if it is not signed.
     pub signer: Option<PublicKey>,
@@ -50,7 +51,8 @@ impl Trust {
         Ok(Trust { pins: vec![pin], ..Trust::default() })
     }
 
-    /// Trusts artifacts signed by this Ed25519 key: a public key as PEM, or its 64 hexadecimal digits. Errors: E0001.
+    /// Trusts artifacts signed by this public Ed25519 key, given as PEM or as 64 hexadecimal digits in lower case.
+    /// Errors: E0001.
     pub fn key(text: &str) -> Result<Trust> {
         Ok(Trust { keys: vec![PublicKey::parse(text)?], ..Trust::default() })
     }
@@ -72,7 +74,7 @@ impl Trust {
         Trust { any: true, pins: vec![], keys: vec![] }
     }
 
-    /// Whether any file may be loaded.
+    /// Returns whether any file may be loaded, whatever its seal.
     pub fn is_of_any_file(&self) -> bool {
         self.any
     }
@@ -136,8 +138,8 @@ impl SecretKey {
 }
 
 impl Seal {
-    /// The seal of a file with this digest and the bytes that follow it. `None` if these bytes are not a valid
-    /// signature of the digest.
+    /// Returns the seal of a file with this digest; `rest` are the bytes that follow the digest in the archive comment.
+    /// `None` if there are such bytes and they are not a valid signature of the digest.
     pub(super) fn new(digest: blake3::Hash, rest: &[u8]) -> Option<Seal> {
         if rest.is_empty() {
             return Some(Seal { digest, signer: None });

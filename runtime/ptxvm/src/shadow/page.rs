@@ -1,4 +1,4 @@
-//! an access to a page of 256 bytes  =>  the stamps of its cells, initialised and in-flight bytes
+//! an access to a page of 256 bytes  =>  the stamps of the page's cells, and its initialised and in-flight bytes
 
 use super::clocks::Clocks;
 use super::log::{Log, Me, Stamp};
@@ -90,7 +90,8 @@ impl Foot {
     }
 }
 
-/// Stamps of one page: one per 4 bytes until a smaller access occurs.
+/// State of one page: sets of its bytes, and for each cell one stamp of writes and one of reads. A cell is 4 bytes
+/// until a smaller access occurs, which makes all cells of the page as small as the access.
 #[derive(Clone, Debug)]
 pub(super) struct Page {
     /// Address / 256 of a page of global memory; `None` in shared memory.
@@ -103,12 +104,13 @@ pub(super) struct Page {
     pub init: Bits,
     pub in_flight: Bits,
     pub in_flight_source: Bits,
-    /// Bytes of shared memory that were written through the generic proxy, and that no proxy fence has followed yet.
+    /// Bytes of shared memory whose last write was through the generic proxy, with no proxy fence after it yet.
     pub unfenced: Bits,
     pub foot: Foot,
     pub read_line: u32,
     pub write_line: u32,
-    /// The last copy issued to the page; it is reported when the log no longer has the entry of the copy in flight.
+    /// The last access that issued a copy to the page; it is reported if the log no longer has the entry of the copy in
+    /// flight.
     pub copy: Option<Other>,
 }
 
@@ -171,7 +173,8 @@ impl Page {
         }
     }
 
-    /// Records that a copy has completed. Accesses to its bytes since it was issued have already been reported.
+    /// Records that a copy has completed. Accesses to its destination since it was issued have already been reported,
+    /// so their stamps are overwritten without a check.
     pub fn land(&mut self, start: u32, bytes: u32, stamp: Stamp) {
         let shift = self.shift;
         let (wrote, read) = self.cells();
@@ -202,14 +205,16 @@ impl Page {
         }
     }
 
-    /// The access that issued the copy in flight to a byte.
+    /// Returns the access that issued the copy in flight to a byte, or a later write to it, which has been reported; if
+    /// the log no longer has either, the last access that issued a copy to the page.
     pub fn issuer(&mut self, log: &Log, byte: u32) -> Option<Other> {
         let shift = self.shift;
         let stamp = *self.cells().0.get((byte >> shift) as usize)?;
         log.name(stamp).or(self.copy)
     }
 
-    /// Whether bytes within one word of the bit sets are in flight or uninitialised, so that they need a closer check.
+    /// Returns whether an access to bytes within one word of the bit sets needs a closer check, because some of them
+    /// are in flight, are the source of a copy in flight, or are read from shared memory without having been written.
     #[inline]
     pub fn is_special(&self, kind: Kind, (word, mask): (usize, u64), is_shared: bool) -> bool {
         let missing = if is_shared && reads(kind) { !self.init.0[word] } else { 0 };
@@ -236,7 +241,8 @@ impl Page {
         }
     }
 
-    /// Records the accesses of a [`Run`]. Returns false, with no stamp changed, if a cell needs a closer check.
+    /// Records the accesses of a [`Run`] in the stamps, not in the bit sets. Returns false, with no stamp changed, if a
+    /// cell needs a closer check.
     pub fn try_run(&mut self, log: &Log, clocks: &Clocks, kind: Kind, run: &Run) -> bool {
         self.refine(run.each);
         let (safe, shift) = (log.safe.max(1), self.shift);
@@ -307,8 +313,8 @@ impl Page {
         true
     }
 
-    /// Records an access of lanes `mask` to the same `bytes` at `start`. Returns the first conflict: byte, lane, other
-    /// access.
+    /// Records an access of the lanes in `mask` to the same `bytes` bytes at offset `start`. Returns the first
+    /// conflict: its byte, the lane, and the other access.
     pub fn touch(
         &mut self,
         clocks: &Clocks,
@@ -412,7 +418,7 @@ impl Past<'_> {
     }
 }
 
-/// The problem that the bit sets of a page show, before any stamp is compared.
+/// Returns the problem that the bit sets of a page show without its stamps, and the first byte concerned.
 pub(super) fn bit_problem(page: &Page, kind: Kind, bits: Bits, check_init: bool) -> Option<(ProblemKind, u32)> {
     let in_flight = page.in_flight.and(bits).first().map(|byte| (ProblemKind::InFlight, byte));
     let source = || match writes(kind) {

@@ -1,15 +1,17 @@
 //! ex2, lg2, rcp, rsqrt, sqrt, sin, cos, tanh, div: approximate instructions, computed almost correctly rounded
 //!
-//! PTX specifies only an error bound for these instructions. Each is computed here in f64 with a relative error below
-//! 2^-45 and rounded to f32: the result is within 0.501 units in the last place, and the same on every machine. The
-//! result of a device may differ by the whole bound, so tests must compare with a tolerance. `.ftz` flushes operand and
-//! result with [`super::float::ftz`] around the call. NaN operands give the canonical NaN.
+//! For most of these instructions, the PTX ISA specifies only an error bound (section "Floating Point Instructions").
+//! Each f32 function is computed here in f64 with a relative error below 2^-38 and rounded to f32, or is one correctly
+//! rounded f32 operation: the result is within 0.501 units in the last place (ulp), and the same on every machine
+//! unless the system's `sin` and `cos` differ. The result of a device may differ by the whole bound, so comparisons
+//! with a device need a tolerance. For `.ftz`, the decoder flushes the operands and the result of an f32 function with
+//! [`super::float::ftz`]. In f32, NaN operands give the canonical NaN.
 
 use super::float::{canonical, ftz};
 use super::packed::Half;
 use std::f64::consts::{LN_2, LOG2_E};
 
-/// `ex2.approx.f32`: ISA relative error 2^-22.5 (f16 2^-9.9, bf16 2^-7). `-inf` gives +0, `+inf` gives `+inf`.
+/// `ex2.approx.f32`: ISA 2 ulp (relative error 2^-9.9 for f16, 2^-7 for bf16). `-inf` gives +0, `+inf` gives `+inf`.
 #[inline]
 pub fn ex2(x: f32) -> f32 {
     let value = exp2(f64::from(x).clamp(-200.0, 200.0)) as f32;
@@ -54,18 +56,18 @@ pub fn sqrt(x: f32) -> f32 {
     canonical(x.sqrt())
 }
 
-/// `sin.approx.f32`: ISA absolute error 2^-20.5 between -2 pi and 2 pi, relative to the operand beyond. Infinities
-/// give NaN, subnormal operands zero with their sign.
+/// `sin.approx.f32`: ISA absolute error 2^-20.5 between -2 pi and 2 pi, 2^-14.7 between -100 pi and 100 pi, and no
+/// bound beyond. Infinities give NaN. Subnormal operands give zero with their sign, as in NVIDIA's assembler.
 pub fn sin(x: f32) -> f32 {
     canonical(f64::from(ftz(x)).sin() as f32)
 }
 
-/// `cos.approx.f32`: like [`sin`].
+/// `cos.approx.f32`: ISA error as for [`sin`]. Infinities give NaN, zeros and subnormal operands 1.
 pub fn cos(x: f32) -> f32 {
     canonical(f64::from(x).cos() as f32)
 }
 
-/// `tanh.approx.f32`: ISA relative error 2^-11 (f16 absolute 2^-10.987, bf16 2^-8).
+/// `tanh.approx.f32`: ISA relative error 2^-11 (absolute error 2^-10.987 for f16, 2^-8 for bf16).
 #[inline]
 pub fn tanh(x: f32) -> f32 {
     let wide = f64::from(x);
@@ -77,8 +79,8 @@ pub fn tanh(x: f32) -> f32 {
     if x.is_nan() { canonical(x) } else { value as f32 }
 }
 
-/// `div.approx.f32`: ISA 2 ulp for divisors from 2^-126 to 2^126. The instruction multiplies by the reciprocal, so
-/// larger finite divisors give zero, or NaN if the dividend is infinite.
+/// `div.approx.f32`: ISA 2 ulp for divisors from 2^-126 to 2^126 in magnitude. The instruction multiplies by the
+/// reciprocal, which is zero for larger finite divisors; they give zero, or NaN if the dividend is infinite or NaN.
 #[inline]
 pub fn div_approx(a: f32, b: f32) -> f32 {
     let huge = b.abs() > f32::from_bits((126 + 127) << 23) && b.is_finite();
@@ -92,18 +94,20 @@ pub fn div_full(a: f32, b: f32) -> f32 {
     canonical(a / b)
 }
 
-/// `rcp.approx.ftz.f64`: subnormal numbers count as zero, and only the upper 32 bits of the operand and of the result
-/// are significant.
+/// `rcp.approx.ftz.f64`: subnormal operands and results become zero; the lower 32 bits of the operand are ignored, and
+/// those of the result are zero.
 pub fn rcp_approx_f64(x: f64) -> f64 {
     upper_half(1.0 / upper_half(x))
 }
 
-/// `rsqrt.approx{.ftz}.f64`: like [`rcp_approx_f64`] with `.ftz`; otherwise the ISA's relative error is about 2^-46.
+/// `rsqrt.approx{.ftz}.f64`: like [`rcp_approx_f64`] with `.ftz`. Without it all bits count, and the ISA states no
+/// bound.
 pub fn rsqrt_approx_f64(x: f64, ftz: bool) -> f64 {
     if ftz { upper_half(1.0 / upper_half(x).sqrt()) } else { 1.0 / x.sqrt() }
 }
 
-/// Applies `f` to the value of a 16-bit operand and rounds to nearest: `tanh.approx.f16` is `half(Half::F16, a, tanh)`.
+/// Applies `f` to the value of a 16-bit operand and rounds the result to nearest even: `tanh.approx.f16` is
+/// `half(Half::F16, a, tanh)`.
 #[inline]
 pub fn half(half: Half, a: u16, f: impl Fn(f32) -> f32) -> u16 {
     half.narrow(f64::from(f(half.widen(a))))
