@@ -366,7 +366,7 @@ func.func @contract(%x: !x, %y: !y) -> (!z, !z, !z) {
 
 // CHECK-LABEL: func.func @bytes
 // CHECK: sdx.contract "mk,kn->mn"({{.*}}) : (!sdx.tensor<[m, 258], f32>, !sdx.tensor<[258, n], f32>) -> !sdx.tensor<[m, n], f32>
-// CHECK-NEXT: sdx.convert {{.*}} : !sdx.tensor<[m, n], f32> -> !sdx.tensor<[m, n], i32>
+// CHECK-NEXT: sdx.convert {{.*}} : <[m, n], f32> -> <[m, n], i32>
 // CHECK: sdx.contract "mk,kn->mn"({{.*}}) : (!sdx.tensor<[m, 259], i32>, !sdx.tensor<[259, n], i32>) -> !sdx.tensor<[m, n], i32>
 !a = !sdx.tensor<[m, 258], ui8>
 !b = !sdx.tensor<[258, n], ui8>
