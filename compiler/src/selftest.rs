@@ -171,7 +171,7 @@ fn rounded_sum(graph: &Graph) -> Option<String> {
     None
 }
 
-/// Whether a contraction of floats has integers as its factors, and sums that are exact.
+/// Returns whether a contraction of floats has integers as its factors, and sums that are exact.
 fn multiplies_integers(graph: &Graph, node: &Node, spec: &ContractSpec) -> bool {
     let integer = |v: Value| match &graph.node(v).op {
         Op::Convert(Conversion::Value) => Some(graph.node(v).args[0]).filter(|v| graph.ty(*v).dtype.is_int()),

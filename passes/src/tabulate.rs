@@ -21,7 +21,7 @@ const VALUES: i64 = 256;
 /// Estimated cost of a lookup, in additions.
 const LOOKUP: i64 = 16;
 
-/// How many times as much as its lookups a function must cost.
+/// Least ratio of the cost of a function to that of its lookups.
 const GAIN: i64 = 2;
 
 pub fn run(module: &mut Module, rewrites: &mut Rewrites) -> Result<()> {
@@ -71,10 +71,11 @@ fn tabulated(k: &Kernel) -> Option<Tabulated> {
         if bytes[byte] != Some(byte) || ends.is_empty() {
             continue;
         }
-        let Some(values) = values(k, byte, &ends) else { continue };
+        let parts = parts(k, byte, &ends);
+        let Some(values) = values(k, byte, &parts, &ends) else { continue };
         let is_same = |table: &Tensor| k.body[byte].dtype == table.dtype() && *table == all_bytes(table.dtype());
         let n_lookups = values.iter().filter(|table| !is_same(table)).count() as i64;
-        if cost(k, byte, &ends) >= (LOOKUP * n_lookups * GAIN).max(1) {
+        if cost(k, &parts) >= (LOOKUP * n_lookups * GAIN).max(1) {
             for (at, table) in ends.into_iter().zip(values) {
                 found[at] = Some(if is_same(&table) { Found::Byte(byte) } else { Found::Lookup { byte, table } });
             }
@@ -101,7 +102,7 @@ fn sources(k: &Kernel) -> Vec<Option<usize>> {
     sources
 }
 
-/// Whether the value of each statement is stored, is an index, or is an operand of a function of something else.
+/// Returns whether the value of each statement is stored, is an index, or is an operand of a function of something else.
 fn used_outside(k: &Kernel, bytes: &[Option<usize>]) -> Vec<bool> {
     let mut is_used = vec![false; k.body.len()];
     for Store { memlet, value } in &k.stores {
@@ -133,7 +134,7 @@ fn table_container(dtype: DType) -> Container {
 fn parts(k: &Kernel, byte: usize, ends: &[usize]) -> Vec<usize> {
     let mut is_part = vec![false; k.body.len()];
     ends.iter().for_each(|end| is_part[*end] = true);
-    for at in (byte + 1..k.body.len()).rev().filter(|at| *at != byte) {
+    for at in (byte + 1..k.body.len()).rev() {
         if is_part[at] {
             k.body[at].body.operands().into_iter().for_each(|arg| is_part[arg] = true);
         }
@@ -142,11 +143,11 @@ fn parts(k: &Kernel, byte: usize, ends: &[usize]) -> Vec<usize> {
 }
 
 /// The values of functions of a byte, for each byte; `None` if they cannot be computed.
-fn values(k: &Kernel, byte: usize, ends: &[usize]) -> Option<Vec<Tensor>> {
+fn values(k: &Kernel, byte: usize, parts: &[usize], ends: &[usize]) -> Option<Vec<Tensor>> {
     let load = Body::Load { memlet: Memlet { container: 0, index: vec![Kernel::var(0)] }, guard: None };
     let mut body = vec![Statement { body: load, dtype: k.body[byte].dtype }];
     let mut map = vec![0; k.body.len()];
-    for at in parts(k, byte, ends) {
+    for &at in parts {
         let Statement { body: old, dtype } = &k.body[at];
         map[at] = body.len();
         let new = old.renumbered(&|k| map[k], &|d| rename(d, &|_| None, &|k| map[k]));
@@ -168,9 +169,9 @@ fn values(k: &Kernel, byte: usize, ends: &[usize]) -> Option<Vec<Tensor>> {
     interp::kernel::run_kernel(&function, &|_| None, &[all_bytes(k.body[byte].dtype)]).ok()
 }
 
-/// Estimated cost of functions of a byte, in additions.
-fn cost(k: &Kernel, byte: usize, ends: &[usize]) -> i64 {
-    let one = |at: usize| match &k.body[at].body {
+/// Estimated cost of these statements, in additions.
+fn cost(k: &Kernel, parts: &[usize]) -> i64 {
+    let one = |at: &usize| match &k.body[*at].body {
         Body::Apply { f, .. } => match f {
             ScalarFn::Pow => 40,
             ScalarFn::Erf | ScalarFn::Tanh | ScalarFn::Sin | ScalarFn::Cos | ScalarFn::Atan => 25,
@@ -181,7 +182,7 @@ fn cost(k: &Kernel, byte: usize, ends: &[usize]) -> i64 {
         Body::Convert(..) => 1,
         Body::Load { .. } | Body::Const(_) | Body::Index(_) | Body::Reduce { .. } => 0,
     };
-    parts(k, byte, ends).into_iter().map(one).sum()
+    parts.iter().map(one).sum()
 }
 
 fn replaced(k: &Kernel, mut found: Vec<Option<Found>>) -> Tabulated {

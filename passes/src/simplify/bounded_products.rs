@@ -38,7 +38,7 @@ pub fn bounded_products(g: &Graph, node: &Node) -> Option<Rewrite> {
     Some(Rewrite::After(new, Op::Convert(Conversion::Value), vec![Value(first + 2)]))
 }
 
-/// Whether an f32 contraction of the two integer tensors is exact on every device, whatever the order of the additions.
+/// Returns whether an f32 contraction of the two integer tensors is exact on every device, in any order of additions.
 pub fn has_exact_sums(g: &Graph, spec: &ContractSpec, [left, right]: [Value; 2]) -> bool {
     let extent = |c: &char| {
         let sides = [(&spec.left, left), (&spec.right, right)];
@@ -54,7 +54,7 @@ pub fn has_exact_sums(g: &Graph, spec: &ContractSpec, [left, right]: [Value; 2])
     sum().is_some_and(|sum| sum <= SUM_MAX)
 }
 
-/// Whether a value depends on an input of the model, as far as few operations show.
+/// Returns whether a value depends on an input of the model, as far as [`VISITS_MAX`] operations show.
 fn is_activation(g: &Graph, v: Value) -> bool {
     let (mut open, mut seen) = (vec![v], vec![v]);
     while let Some(v) = open.pop() {

@@ -22,7 +22,7 @@ pub struct PtxModule {
     /// By kernel: its key and the name of its tile, if the tile was selected: by name if tiles were measured, by number
     /// for a candidate.
     selected: Vec<Option<(String, String)>>,
-    /// Whether the module has candidates of tiles, which are to be measured.
+    /// True if the tiles are candidates, which are to be measured.
     is_candidate: bool,
 }
 

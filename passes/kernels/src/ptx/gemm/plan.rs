@@ -107,7 +107,7 @@ impl Shape {
         }
     }
 
-    /// Whether there are registers for the accumulators of a group, if the product has groups.
+    /// Returns whether there are registers for the accumulators of a group, if the product has groups.
     fn takes_groups(&self, in_groups: bool) -> bool {
         !in_groups || self.sums() <= SUMS_IN_GROUPS_MAX
     }
