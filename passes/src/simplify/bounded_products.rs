@@ -15,7 +15,7 @@ const SUM_MAX: i64 = 1 << 24;
 /// tf32, as which GPUs multiply the upper half of an f32, has all integers up to this magnitude.
 const FACTOR_MAX: i64 = 1 << 11;
 
-/// Maximum number of operations that are visited for one operand.
+/// Maximum number of operations from which the range of an operand is derived.
 const VISITS_MAX: usize = 256;
 
 pub fn bounded_products(g: &Graph, node: &Node) -> Option<Rewrite> {
@@ -54,18 +54,17 @@ pub fn has_exact_sums(g: &Graph, spec: &ContractSpec, [left, right]: [Value; 2])
     sum().is_some_and(|sum| sum <= SUM_MAX)
 }
 
-/// Returns whether a value depends on an input of the model, as far as [`VISITS_MAX`] operations show.
+/// Returns whether a value depends on an input of the model, however deep the model is.
 fn is_activation(g: &Graph, v: Value) -> bool {
-    let (mut open, mut seen) = (vec![v], vec![v]);
+    let (mut open, mut seen) = (vec![v], vec![false; g.nodes.len()]);
     while let Some(v) = open.pop() {
         let node = g.node(v);
         if matches!(node.op, Op::Input { .. } | Op::Host(_) | Op::Bind { .. } | Op::Append { .. }) {
             return true;
         }
         for arg in &node.args {
-            if !seen.contains(arg) && seen.len() < VISITS_MAX {
+            if !std::mem::replace(&mut seen[arg.index()], true) {
                 open.push(*arg);
-                seen.push(*arg);
             }
         }
     }
