@@ -110,6 +110,10 @@ impl<'g> Local<'g> {
         if let Some(op) = &collective(node) {
             let n = match op {
                 Collective::AllGather { .. } => self.bytes(v),
+                Collective::Halo { dim, before, after, .. } => {
+                    let extent = self.size(&self.graph.ty(node.args[0]).dims[*dim])?;
+                    self.bytes(node.args[0]) / extent.max(1.0) * (*before).max(*after) as f64
+                }
                 _ => self.bytes(node.args[0]),
             };
             let us = machine.exchange_us(op, n)?;

@@ -53,7 +53,7 @@ impl<'m, 't> Machine<'m, 't> {
 
     /// Returns the microseconds of the fastest algorithm that ranks can run, or infinity if all of them have too many
     /// messages to simulate. `bytes` are those of the whole tensor: each rank's operand of a reduction, or the result
-    /// of a gather.
+    /// of a gather; of a halo, those that a rank takes from one neighbour.
     pub fn exchange_us(&self, op: &Collective, bytes: f64) -> Result<f64> {
         let exponent = bytes.max(1.0).log2();
         let below = (exponent / f64::from(STEP)).floor() as u32 * STEP;
@@ -97,6 +97,7 @@ pub fn same_kind(op: &Collective) -> Collective {
     match *op {
         Collective::AllGather { mesh, .. } => Collective::AllGather { mesh, dim: 0 },
         Collective::ReduceScatter { mesh, f, .. } => Collective::ReduceScatter { mesh, f, dim: 0 },
+        Collective::Halo { mesh, .. } => Collective::Halo { mesh, dim: 0, before: 1, after: 1 },
         op => op,
     }
 }

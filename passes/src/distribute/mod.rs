@@ -297,7 +297,7 @@ fn places(spaces: &[Space], choice: &Choice) -> Vec<OperandPlace> {
             }
             for (operand, (need, has)) in chosen.operands.iter().zip(&has).enumerate() {
                 let split = match need {
-                    State::Partial(_) => continue,
+                    State::Partial(_) | State::Halo(_) => continue,
                     State::Whole if matches!(has, State::Whole) => continue,
                     State::Whole => None,
                     State::Split(split) => Some((split.dim, split.outer.clone(), split.unit.clone())),

@@ -182,10 +182,13 @@ impl<'g> Search<'_, '_, 'g> {
 
     fn supply_us(&self, has: &State, forms: &[State], axis: usize, v: Value, size: f64) -> Result<f64> {
         let exchange = |op: Collective| self.machine.exchange_us(&op, size);
+        let is_made = |f: &State| matches!(f, State::Partial(_) | State::Halo(_));
         Ok(match has {
-            State::Whole if forms.iter().any(|f| matches!(f, State::Partial(_))) => f64::INFINITY,
+            State::Whole if forms.iter().any(is_made) => f64::INFINITY,
             State::Whole => 0.0,
-            State::Split(_) if forms.iter().any(|f| matches!(f, State::Partial(_))) => f64::INFINITY,
+            State::Halo(_) if forms.iter().all(|f| f == has) => 0.0,
+            State::Halo(_) => f64::INFINITY,
+            State::Split(_) if forms.iter().any(is_made) => f64::INFINITY,
             State::Split(_) if forms.iter().all(|f| f == has) => 0.0,
             State::Split(_) => exchange(Collective::AllGather { mesh: axis, dim: 0 })?,
             State::Partial(f) => {
@@ -196,6 +199,7 @@ impl<'g> Search<'_, '_, 'g> {
                     State::Whole => exchange(Collective::AllReduce { mesh: axis, f: *f }),
                     State::Split(_) => exchange(Collective::ReduceScatter { mesh: axis, f: *f, dim: 0 }),
                     State::Partial(by) => Ok(if by == f { 0.0 } else { f64::INFINITY }),
+                    State::Halo(_) => Ok(f64::INFINITY),
                 };
                 forms.iter().map(one).sum::<Result<f64>>()?
             }
@@ -237,7 +241,22 @@ impl<'g> Search<'_, '_, 'g> {
             .filter(|(arg, _)| fixed[arg.index()])
             .map(|(arg, n)| bytes(*n, self.graph().ty(*arg).dtype))
             .sum();
-        self.machine.compute_us(work) + weights * self.us_per_byte
+        self.machine.compute_us(work) + weights * self.us_per_byte + self.halos_us(node, &ways, &operands)
+    }
+
+    /// Returns the cost of the halos that an operation takes from neighbouring ranks. `operands` are the elements of a
+    /// rank's operands.
+    fn halos_us(&self, node: &Node, ways: &[&Signature], operands: &[f64]) -> f64 {
+        let mut all = 0.0;
+        for (axis, (way, space)) in ways.iter().zip(self.spaces).enumerate() {
+            let (Some(State::Split(has)), State::Halo(halo)) = (way.operands.first(), &way.result) else { continue };
+            let Some(n) = has.extent().as_const().filter(|_| halo.taken() > 0) else { continue };
+            let indices = (n as f64 * space.share(&way.operands[0])).max(1.0);
+            let taken = operands[0] / indices * halo.taken() as f64;
+            let op = Collective::Halo { mesh: axis, dim: 0, before: 1, after: 1 };
+            all += self.machine.exchange_us(&op, bytes(taken, self.graph().ty(node.args[0]).dtype)).unwrap_or(f64::INFINITY);
+        }
+        all
     }
 }
 

@@ -75,10 +75,15 @@ impl<'g> Space<'g> {
     pub fn share(&self, state: &State) -> f64 {
         match state {
             State::Whole | State::Partial(_) => 1.0,
-            State::Split(split) => match self.size(&split.count) {
-                Ok(count) if count > 0.0 => (count / self.ranks.size as f64).ceil() / count,
-                Ok(_) | Err(_) => 1.0,
-            },
+            State::Split(split) => self.share_of(split),
+            State::Halo(halo) => self.share_of(&halo.places),
+        }
+    }
+
+    fn share_of(&self, split: &Split) -> f64 {
+        match self.size(&split.count) {
+            Ok(count) if count > 0.0 => (count / self.ranks.size as f64).ceil() / count,
+            Ok(_) | Err(_) => 1.0,
         }
     }
 

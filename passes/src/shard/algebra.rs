@@ -3,6 +3,7 @@
 //! These are properties of an operation along one axis of the mesh. They serve both the propagation of splits
 //! (`rules.rs`) and the search for the best splits (`distribute/`).
 
+use super::halo;
 use super::split::{Ranks, Split, State};
 use sardonyx_base::host::Collective;
 use sardonyx_base::reduction::Reduction;
@@ -42,6 +43,7 @@ pub fn signature(graph: &Graph, ranks: &Ranks, node: &Node, arg: usize, state: &
     let has = match state {
         State::Split(split) => split,
         State::Partial(f) => return sum_of_parts(node, *f),
+        State::Halo(has) => return halo::of_padded(node, has),
         State::Whole => return None,
     };
     let from = |arg: usize| &graph.ty(node.args[arg]).dims;
@@ -59,12 +61,20 @@ pub fn signature(graph: &Graph, ranks: &Ranks, node: &Node, arg: usize, state: &
             Some(Signature::leading(has, node, State::Partial(by)))
         }
         Op::Reduce { axes, .. } => Some(leads(has.at(has.dim - axes.iter().filter(|a| **a < has.dim).count()))),
-        Op::Slice { starts, steps } => sliced_runs(has, starts, steps, &node.ty).map(|(split, _)| leads(split)),
+        Op::Slice { starts, steps } => {
+            let runs = sliced_runs(has, starts, steps, &node.ty);
+            runs.or_else(|| halo::of_slice(ranks, node, (starts, steps), has)).map(|(split, _)| leads(split))
+        }
         Op::Pad { low } => {
             let all = node.ty.dims[has.dim] == from(0)[has.dim];
-            (all && low[has.dim].is_const(0)).then(|| leads(has.clone()))
+            if all && low[has.dim].is_const(0) {
+                return Some(leads(has.clone()));
+            }
+            let halo = halo::of_padding(graph, ranks, node, low, has)?;
+            Some(Signature::leading(has, node, State::Halo(Box::new(halo))))
         }
-        Op::Window(w) => (has.dim != w.axis).then(|| leads(has.clone())),
+        Op::Window(w) if has.dim == w.axis => halo::of_own_elements(ranks, node, w, has).map(leads),
+        Op::Window(_) => Some(leads(has.clone())),
         Op::Reshape => has.through_reshape(from(0), &node.ty.dims, ranks).map(leads),
         Op::Transpose { perm } => perm.iter().position(|p| *p == has.dim).map(|dim| leads(has.at(dim))),
         Op::Broadcast { dims } => {
@@ -88,7 +98,7 @@ pub fn follows(graph: &Graph, ranks: &Ranks, node: &Node, states: &[&State]) -> 
             return Some(all);
         }
     }
-    let split = states.iter().enumerate().filter(|(_, s)| matches!(s, State::Split(_)));
+    let split = states.iter().enumerate().filter(|(_, s)| matches!(s, State::Split(_) | State::Halo(_)));
     let mut ways = split.filter_map(|(i, state)| signature(graph, ranks, node, i, state));
     if let Op::Contract(_) = node.op {
         let ways: Vec<Signature> = ways.collect();
@@ -142,9 +152,9 @@ fn exchanged(op: &HostOp, axis: usize, has: &Split) -> bool {
     match op {
         HostOp::Collective(op) if op.mesh() == axis => false,
         HostOp::Collective(Collective::AllReduce { .. } | Collective::Send { .. }) => true,
-        HostOp::Collective(Collective::AllGather { dim, .. } | Collective::ReduceScatter { dim, .. }) => {
-            *dim != has.dim
-        }
+        HostOp::Collective(
+            Collective::AllGather { dim, .. } | Collective::ReduceScatter { dim, .. } | Collective::Halo { dim, .. },
+        ) => *dim != has.dim,
         _ => false,
     }
 }

@@ -7,6 +7,7 @@
 
 mod algebra;
 mod chunks;
+mod halo;
 mod micro_batches;
 mod places;
 mod redistribute;

@@ -116,12 +116,17 @@ impl<'g> Local<'g> {
                 self.exchange(op, own, node.ty.clone(), &node.origins)?
             }
             State::Split(split) => self.gathered(own, &split, &node.ty, &node.origins)?,
+            // The overlapping parts are computed again as a whole.
+            State::Halo(_) => {
+                let args = node.args.iter().map(|a| self.whole_value(*a)).collect::<Result<Vec<Value>>>()?;
+                self.add(node.op.clone(), &args, node.ty.clone(), &node.origins)?
+            }
         };
         self.wholes.insert(v, whole);
         Ok(whole)
     }
 
-    fn exchange(&mut self, op: Collective, arg: Value, ty: TensorType, origins: &[String]) -> Result<Value> {
+    pub fn exchange(&mut self, op: Collective, arg: Value, ty: TensorType, origins: &[String]) -> Result<Value> {
         let group = self.next_group;
         self.next_group += 1;
         let host = Host { op: HostOp::Collective(op), bodies: vec![], group, result: 0, binds: vec![] };
@@ -158,7 +163,7 @@ impl<'g> Local<'g> {
             State::Split(has) if has == *split => own,
             State::Partial(f) => self.scattered(own, f, split, node)?,
             State::Whole => self.part_of_whole(v, split)?,
-            State::Split(_) => {
+            State::Split(_) | State::Halo(_) => {
                 let whole = self.whole_value(v)?;
                 self.sliced(whole, split, &node.ty, &node.origins)?
             }

@@ -4,6 +4,7 @@
 //! reduction over a split dimension gives a partial result.
 
 use super::algebra::{Signature, follows, signature, sliced_runs};
+use super::halo::of_slice;
 use super::redistribute::Local;
 use super::split::{Split, State};
 use crate::remark::Missed;
@@ -45,30 +46,41 @@ impl Local<'_> {
         {
             return Ok((self.looked_up(*axis, rows, node)?, state));
         }
+        if let (Op::Pad { low }, Some(State::Split(has)), State::Halo(halo)) =
+            (&node.op, signature.operands.first(), &state)
+        {
+            return Ok((self.padded(node, low, has, halo)?, state));
+        }
         let mut args = vec![];
         for (arg, need) in node.args.iter().zip(&signature.operands) {
             args.push(match need {
                 State::Whole => self.whole_value(*arg)?,
                 State::Split(split) => self.split(*arg, split)?,
-                State::Partial(_) => self.own(*arg),
+                State::Partial(_) | State::Halo(_) => self.own(*arg),
             });
         }
         let (op, ty) = match &state {
             State::Split(split) => {
                 (self.op_on_part(node, &signature.operands, split), split.local(&node.ty, &self.ranks))
             }
+            State::Halo(halo) => (node.op.clone(), halo.local(&node.ty, &self.ranks)),
             State::Whole | State::Partial(_) => (node.op.clone(), node.ty.clone()),
         };
         Ok((self.add(op, &args, ty, &node.origins)?, state))
     }
 
     /// Returns the operation on a part. A slice of several runs of units starts where these runs start in the rank's
-    /// part, for instance the queries, keys or values from one contraction.
+    /// part, for instance the queries, keys or values from one contraction; a slice with a stride where the first of
+    /// its elements is in the part.
     fn op_on_part(&self, node: &Node, operands: &[State], split: &Split) -> Op {
         let (Op::Slice { starts, steps }, [State::Split(has)]) = (&node.op, operands) else { return node.op.clone() };
-        let Some((_, first)) = sliced_runs(has, starts, steps, &node.ty) else { return node.op.clone() };
+        let of_runs = sliced_runs(has, starts, steps, &node.ty)
+            .map(|(_, first)| first * split.len(&self.ranks) * split.unit.clone());
+        let first = of_runs.or_else(|| Some(of_slice(&self.ranks, node, (starts, steps), has)?.1));
         let mut starts = starts.clone();
-        starts[has.dim] = first * split.len(&self.ranks) * split.unit.clone();
+        if let Some(first) = first {
+            starts[has.dim] = first;
+        }
         Op::Slice { starts, steps: steps.clone() }
     }
 
@@ -105,7 +117,7 @@ impl Local<'_> {
             State::Split(split) if split.dim != axis && (is_placed || self.meets_its_like(v, split)) => {
                 Some(split.clone())
             }
-            State::Split(_) | State::Whole | State::Partial(_) => None,
+            State::Split(_) | State::Whole | State::Partial(_) | State::Halo(_) => None,
         };
         // The first entry point decides, as all entry points share a cache.
         let split = self.states.entry(name).or_insert(own).clone();

@@ -1,5 +1,6 @@
 //! a rank's part of a tensor: all of it, some units along a dimension, or a partial result of a reduction
 
+use super::halo::Halo;
 use sardonyx_base::Dim;
 use sardonyx_base::dim::product;
 use sardonyx_base::host::part_dims;
@@ -55,6 +56,8 @@ pub enum State {
     Split(Split),
     /// The value is the reduction of the values of all ranks.
     Partial(Reduction),
+    /// Every rank has what its positions of a window read.
+    Halo(Box<Halo>),
 }
 
 impl Split {

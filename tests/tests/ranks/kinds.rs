@@ -45,6 +45,7 @@ static OF_EXPERTS: &[Kind] = &[
 
 static OF_CONVOLUTIONS: &[Kind] = &[
     kind("sample", &[("/conv1", "output = 0\ndim = 0")], "AllGather"),
+    kind("spatial", &[("/conv1", "input = 0\ndim = 2")], "Halo"),
     kind("filter", &[("/conv1", "output = 0\ndim = 1")], "All"),
     kind("channel", &[("/conv2", "input = 1\ndim = 1")], "AllReduce"),
     kind("pipeline", &[("/conv2", PIPELINE)], "Send"),
@@ -115,7 +116,7 @@ fn experts() -> (Net, Vec<usize>) {
 
 fn convolutions() -> (Net, Vec<usize>) {
     let net = Net::new()
-        .input("x", F32, "batch 4 9 9")
+        .input("x", F32, "batch 4 11 11")
         .f32s("w1", &[12, 4, 3, 3])
         .f32s("b1", &[12])
         .f32s("w2", &[5, 12, 3, 3])
@@ -127,7 +128,36 @@ fn convolutions() -> (Net, Vec<usize>) {
         .ints("strides", &[2, 2])
         .node("/pool", "GlobalAveragePool", "d", "y")
         .output("y");
-    (net, vec![4, 4, 9, 9])
+    (net, vec![4, 4, 11, 11])
+}
+
+/// Windows of every kind: dilated, depthwise, of points with a stride, pooled, without padding.
+fn pictures() -> (Net, Vec<usize>) {
+    let net = Net::new()
+        .input("x", F32, "batch 3 24 20")
+        .f32s("w1", &[8, 3, 5, 5])
+        .f32s("w2", &[8, 1, 3, 3])
+        .f32s("w3", &[6, 8, 1, 1])
+        .f32s("w4", &[4, 6, 2, 2])
+        .node("/conv1", "Conv", "x w1", "a")
+        .ints("pads", &[4, 4, 4, 4])
+        .ints("dilations", &[2, 2])
+        .node("/pool", "MaxPool", "a", "b")
+        .ints("kernel_shape", &[3, 3])
+        .ints("pads", &[1, 1, 1, 1])
+        .ints("strides", &[2, 2])
+        .node("/each", "Conv", "b w2", "c")
+        .int("group", 8)
+        .ints("pads", &[1, 1, 1, 1])
+        .node("/points", "Conv", "c w3", "d")
+        .ints("strides", &[2, 2])
+        .node("/blocks", "Conv", "d w4", "e")
+        .ints("strides", &[2, 2])
+        .node("/mean", "AveragePool", "e", "y")
+        .ints("kernel_shape", &[3, 3])
+        .ints("pads", &[1, 1, 1, 1])
+        .output("y");
+    (net, vec![2, 3, 24, 20])
 }
 
 fn plan(mesh: &[usize], kinds: &[&Kind]) -> String {
@@ -196,6 +226,17 @@ fn layers_are_divided_in_every_way() {
 #[test]
 fn experts_are_divided_in_every_way() {
     alone_and_in_pairs(experts(), OF_EXPERTS);
+}
+
+static OF_PICTURES: &[Kind] = &[
+    kind("rows", &[("/conv1", "input = 0\ndim = 2")], "Halo"),
+    kind("columns", &[("/conv1", "input = 0\ndim = 3")], "Halo"),
+    kind("sample", &[("/conv1", "output = 0\ndim = 0")], "AllGather"),
+];
+
+#[test]
+fn pictures_are_divided_in_every_way() {
+    alone_and_in_pairs(pictures(), OF_PICTURES);
 }
 
 #[test]

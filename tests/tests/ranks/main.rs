@@ -186,6 +186,7 @@ fn collectives_give_what_they_mean() {
         "Broadcast mesh=0 root=2",
         "Gather mesh=0 dim=0 root=1",
         "Send mesh=0 from=2 to=0",
+        "Halo mesh=0 dim=0 before=1 after=1",
     ] {
         exchange(Start::Threads, 3, "direct", op);
     }
@@ -208,6 +209,7 @@ fn every_algorithm_of_every_collective() {
         ("Gather mesh=0 dim=0 root=0", "direct"),
         ("Scatter mesh=0 dim=0 root=1", "direct"),
         ("Send mesh=0 from=0 to=1", "direct"),
+        ("Halo mesh=0 dim=0 before=1 after=1", "direct"),
         ("Barrier mesh=0", "direct"),
     ];
     for start in starts() {

@@ -88,6 +88,18 @@ pub enum Collective {
         /// Position of the receiver along the axis; not `from`.
         to: usize,
     },
+    /// Every rank receives its own operand between the last indices of the rank before it and the first ones of the rank
+    /// after it, along a dimension. The first and the last rank receive less.
+    Halo {
+        /// Index of the axis of the mesh.
+        mesh: usize,
+        /// Dimension along which the operands are parts of a whole.
+        dim: usize,
+        /// Number of indices of the rank before.
+        before: usize,
+        /// Number of indices of the rank after.
+        after: usize,
+    },
     /// Every rank receives its own operand once all ranks have arrived.
     Barrier {
         /// Index of the axis of the mesh.
@@ -129,6 +141,7 @@ impl fmt::Display for Collective {
                 write!(f, " dim={dim} root={root}")
             }
             Collective::Send { from, to, .. } => write!(f, " from={from} to={to}"),
+            Collective::Halo { dim, before, after, .. } => write!(f, " dim={dim} before={before} after={after}"),
             Collective::Barrier { .. } => Ok(()),
         }
     }
@@ -147,6 +160,7 @@ impl Collective {
             Collective::Gather { .. } => "Gather",
             Collective::Scatter { .. } => "Scatter",
             Collective::Send { .. } => "Send",
+            Collective::Halo { .. } => "Halo",
             Collective::Barrier { .. } => "Barrier",
         }
     }
@@ -158,7 +172,7 @@ impl Collective {
             Collective::ReduceScatter { mesh, .. } | Collective::AllToAll { mesh, .. } => mesh,
             Collective::Broadcast { mesh, .. } | Collective::Reduce { mesh, .. } => mesh,
             Collective::Gather { mesh, .. } | Collective::Scatter { mesh, .. } => mesh,
-            Collective::Send { mesh, .. } | Collective::Barrier { mesh } => mesh,
+            Collective::Send { mesh, .. } | Collective::Halo { mesh, .. } | Collective::Barrier { mesh } => mesh,
         }
     }
 
@@ -169,7 +183,7 @@ impl Collective {
             Collective::Gather { root, .. } | Collective::Scatter { root, .. } => vec![root],
             Collective::Send { from, to, .. } => vec![from, to],
             Collective::AllReduce { .. } | Collective::AllGather { .. } | Collective::ReduceScatter { .. } => vec![],
-            Collective::AllToAll { .. } | Collective::Barrier { .. } => vec![],
+            Collective::AllToAll { .. } | Collective::Halo { .. } | Collective::Barrier { .. } => vec![],
         }
     }
 
@@ -229,6 +243,10 @@ impl Collective {
             "Gather" => Collective::Gather { mesh, dim: number("dim")?, root: number("root")? },
             "Scatter" => Collective::Scatter { mesh, dim: number("dim")?, root: number("root")? },
             "Send" => Collective::Send { mesh, from: number("from")?, to: number("to")? },
+            "Halo" => {
+                let [dim, before, after] = [number("dim")?, number("before")?, number("after")?];
+                Collective::Halo { mesh, dim, before, after }
+            }
             "Barrier" => Collective::Barrier { mesh },
             "AllReduce" => Collective::AllReduce { mesh, f: by(value("by")?)? },
             "ReduceScatter" => {
@@ -254,6 +272,7 @@ impl Collective {
                 Collective::AllToAll { split, join, .. } => split < rank && join < rank && split != join,
                 Collective::Reduce { f, .. } => f.admits(dtype),
                 Collective::Gather { dim, .. } | Collective::Scatter { dim, .. } => dim < rank,
+                Collective::Halo { dim, .. } => dim < rank,
                 Collective::Send { from, to, .. } => from != to,
                 Collective::Broadcast { .. } | Collective::Barrier { .. } => true,
             }
@@ -291,11 +310,33 @@ impl Collective {
                 cut(whole, dim, part(whole.dims()[dim], operands.len(), rank))
             }
             Collective::Send { from, to, .. } if to == rank => Ok(operand(from)?.clone()),
+            Collective::Halo { dim, before, after, .. } => {
+                let sizes: Vec<usize> = operands.iter().map(|t| t.dims()[dim]).collect();
+                let pieces = halo(&sizes, [before, after], rank);
+                let pieces = pieces.ok_or_else(|| unfit(format!("`{self}` of ranks with {sizes:?} indices")))?;
+                let pieces = pieces.into_iter().map(|(rank, range)| cut(&operands[rank], dim, range));
+                joined(&pieces.collect::<Result<Vec<Tensor>>>()?, dim)
+            }
             Collective::Reduce { .. } | Collective::Send { .. } | Collective::Barrier { .. } => {
                 Ok(operand(rank)?.clone())
             }
         }
     }
+}
+
+/// Returns the ranges of indices of which the result of [`Collective::Halo`] consists, with their ranks; `None` if a
+/// neighbour has fewer indices than are asked of it. `sizes` are the numbers of indices of all ranks.
+pub fn halo(sizes: &[usize], [before, after]: [usize; 2], rank: usize) -> Option<Vec<(usize, Range<usize>)>> {
+    let mut pieces = vec![];
+    if rank > 0 {
+        let n = *sizes.get(rank - 1)?;
+        pieces.push((rank - 1, n.checked_sub(before)?..n));
+    }
+    pieces.push((rank, 0..*sizes.get(rank)?));
+    if let Some(n) = sizes.get(rank + 1) {
+        pieces.push((rank + 1, 0..Some(after).filter(|after| after <= n)?));
+    }
+    Some(pieces)
 }
 
 fn combined(f: Reduction, operands: &[Tensor]) -> Result<Tensor> {
@@ -410,6 +451,8 @@ mod tests {
         assert_eq!(result("Scatter mesh=0 dim=1 root=0", 1), [2, 4]);
         assert_eq!(result("Send mesh=0 from=1 to=0", 0), [10, 20, 30, 40]);
         assert_eq!(result("Barrier mesh=0", 1), [10, 20, 30, 40]);
+        assert_eq!(result("Halo mesh=0 dim=1 before=0 after=1", 0), [1, 2, 10, 3, 4, 30]);
+        assert_eq!(result("Halo mesh=0 dim=0 before=1 after=2", 1), [3, 4, 10, 20, 30, 40]);
         let beyond = Collective::parse("Broadcast mesh=0 root=2").unwrap().result(&operands, 0).unwrap_err();
         assert_eq!(beyond.code, "E0303");
     }

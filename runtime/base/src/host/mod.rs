@@ -28,7 +28,7 @@ mod unique;
 
 pub use array::ArrayOp;
 pub use budget::{Budget, Limits};
-pub use collective::{Collective, cut, part, part_dims};
+pub use collective::{Collective, cut, halo, part, part_dims};
 pub use control::{Bodies, Wanted};
 pub use data::DataOp;
 pub use image::Pixels;

@@ -8,7 +8,7 @@ pub mod algorithms;
 
 pub use algorithms::Algorithm;
 
-use crate::host::{Collective, part};
+use crate::host::{Collective, halo, part};
 use crate::reduction::Reduction;
 use crate::{DType, Error, Result};
 use std::collections::VecDeque;
@@ -74,6 +74,12 @@ pub fn operands_for(op: &Collective, ranks: usize, bytes: usize) -> Vec<Operand>
         Collective::AllToAll { split, join, .. } => {
             (0..=split.max(join)).map(|dim| if dim == split { elements } else { 1 }).collect()
         }
+        // As many indices as a neighbour takes.
+        Collective::Halo { dim, before, after, .. } => {
+            let most = before.max(after).max(1);
+            let dims = (0..dim).map(|_| 1).chain([most, (elements / most).max(1)]);
+            dims.collect()
+        }
         _ => vec![elements],
     };
     vec![Operand { dtype: DType::F32, dims }; ranks]
@@ -96,6 +102,8 @@ pub fn result(op: &Collective, operands: &[Operand], rank: usize) -> Result<Oper
         Collective::AllToAll { join, .. } => Some(join),
         Collective::AllReduce { .. } | Collective::ReduceScatter { .. } | Collective::Reduce { .. } => None,
         Collective::Broadcast { .. } | Collective::Scatter { .. } => None,
+        // The parts may differ in size.
+        Collective::Halo { dim, .. } => Some(dim),
         Collective::Send { .. } | Collective::Barrier { .. } => None,
     };
     if !op.admits(first.dtype, first.dims.len()) || op.named().iter().any(|rank| *rank >= operands.len()) {
@@ -121,6 +129,10 @@ pub fn result(op: &Collective, operands: &[Operand], rank: usize) -> Result<Oper
         }
         Collective::AllToAll { split, .. } => dims[split] = part(dims[split], operands.len(), rank).len(),
         Collective::Gather { dim, root, .. } if root != rank => dims[dim] = 0,
+        Collective::Halo { dim, before, after, .. } => {
+            let pieces = halo(&sizes(operands, dim), [before, after], rank).ok_or_else(unfit)?;
+            dims[dim] = pieces.iter().map(|(_, range)| range.len()).sum();
+        }
         _ => {}
     }
     Ok(Operand { dtype: first.dtype, dims })
@@ -182,8 +194,36 @@ pub fn direct(op: &Collective, operands: &[Operand], rank: usize) -> Rounds {
             vec![runs(&operands[root], dim, part).map(moved).collect()]
         }
         Collective::Send { from, to, .. } if to == rank => vec![copied(operands, from)],
+        Collective::Halo { dim, before, after, .. } => {
+            // The operands fit each other, so that there are pieces.
+            let pieces = halo(&sizes(operands, dim), [before, after], rank).unwrap_or_default();
+            vec![pieced(operands, dim, &pieces)]
+        }
         Collective::Reduce { .. } | Collective::Send { .. } | Collective::Barrier { .. } => {
             vec![copied(operands, rank)]
+        }
+    }
+}
+
+/// Number of indices of each operand along a dimension.
+fn sizes(operands: &[Operand], dim: usize) -> Vec<usize> {
+    operands.iter().map(|o| o.dims[dim]).collect()
+}
+
+/// Concatenates slices of operands, each given by its rank and its indices, along `dim`.
+fn pieced(operands: &[Operand], dim: usize, pieces: &[(usize, Range<usize>)]) -> Vec<Move> {
+    let all = pieces.iter().map(|(rank, range)| (*rank, runs(&operands[*rank], dim, range.clone())));
+    let mut all: Vec<_> = all.collect();
+    let (mut moves, mut to) = (vec![], 0);
+    loop {
+        let before = moves.len();
+        for (rank, runs) in &mut all {
+            let Some(run) = runs.next() else { continue };
+            moves.push(Move { from: Source::Operand(*rank), at: run.start, to, bytes: run.len(), combine: None });
+            to += run.len();
+        }
+        if moves.len() == before {
+            return moves;
         }
     }
 }

@@ -83,6 +83,8 @@ fn every_rank_gets_what_the_operation_means() {
             "Reduce mesh=0 by=min root=0",
             "Gather mesh=0 dim=1 root=0",
             "Scatter mesh=0 dim=2 root=0",
+            "Halo mesh=0 dim=1 before=1 after=0",
+            "Halo mesh=0 dim=2 before=2 after=3",
             "Barrier mesh=0",
         ] {
             for dims in [vec![4, 6, 5], vec![3, 1, 7], vec![0, 2, 3], vec![64, 3, 33]] {
@@ -91,6 +93,9 @@ fn every_rank_gets_what_the_operation_means() {
                     let mut dims = dims.clone();
                     if let Collective::AllGather { dim, .. } | Collective::Gather { dim, .. } = op {
                         dims[dim] = part(dims[dim], n, r).len();
+                    }
+                    if let Collective::Halo { dim, .. } = op {
+                        dims[dim] += r % 2;
                     }
                     dims
                 };
@@ -121,6 +126,7 @@ fn a_rank_takes_as_much_as_it_must() {
         // A rank takes its share of the other operands, then the shares that the other ranks have combined.
         assert_eq!(taken("AllReduce mesh=0 by=add"), (n - 1) * share + bytes - share);
         assert_eq!(taken("AllGather mesh=0 dim=0"), (n - 1) * bytes);
+        assert_eq!(taken("Halo mesh=0 dim=0 before=1 after=2"), 4096 * if n > 2 { 3 } else { 1 });
         assert_eq!(taken("ReduceScatter mesh=0 by=add dim=0"), (n - 1) * part(8, n, 1).len() * 4096);
     }
 }

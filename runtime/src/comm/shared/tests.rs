@@ -77,6 +77,7 @@ fn ranks_get_what_collectives_mean() {
         "Reduce mesh=0 by=add root=0",
         "Gather mesh=0 dim=1 root=0",
         "Scatter mesh=0 dim=0 root=0",
+        "Halo mesh=0 dim=1 before=1 after=1",
         "Barrier mesh=0",
     ];
     let ops: Vec<Collective> = texts.iter().map(|t| Collective::parse(t).unwrap()).collect();
