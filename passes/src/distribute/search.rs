@@ -254,7 +254,10 @@ impl<'g> Search<'_, '_, 'g> {
             let indices = (n as f64 * space.share(&way.operands[0])).max(1.0);
             let taken = operands[0] / indices * halo.taken() as f64;
             let op = Collective::Halo { mesh: axis, dim: 0, before: 1, after: 1 };
-            all += self.machine.exchange_us(&op, bytes(taken, self.graph().ty(node.args[0]).dtype)).unwrap_or(f64::INFINITY);
+            all += self
+                .machine
+                .exchange_us(&op, bytes(taken, self.graph().ty(node.args[0]).dtype))
+                .unwrap_or(f64::INFINITY);
         }
         all
     }

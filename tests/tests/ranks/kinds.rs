@@ -12,11 +12,11 @@ use std::path::Path;
 
 /// A strategy to divide a model along one axis of a mesh.
 #[derive(Clone, Copy)]
-struct Kind {
-    name: &'static str,
+pub struct Kind {
+    pub name: &'static str,
     /// Nodes, each with the operand or result that is split and how; for a pipeline, the node
     /// that begins the second stage.
-    places: &'static [(&'static str, &'static str)],
+    pub places: &'static [(&'static str, &'static str)],
     /// Prefix of a host operation that the program must contain.
     exchanges: &'static str,
 }
@@ -26,7 +26,7 @@ const fn kind(name: &'static str, places: &'static [(&'static str, &'static str)
 }
 
 /// Marks the strategy that is a pipeline: it must be along the first axis of the mesh, and a plan has at most one.
-const PIPELINE: &str = "begins";
+pub const PIPELINE: &str = "begins";
 
 static OF_A_LAYER: &[Kind] = &[
     kind("data", &[("/norm", "output = 0\ndim = 0")], "AllGather"),
@@ -49,6 +49,12 @@ static OF_CONVOLUTIONS: &[Kind] = &[
     kind("filter", &[("/conv1", "output = 0\ndim = 1")], "All"),
     kind("channel", &[("/conv2", "input = 1\ndim = 1")], "AllReduce"),
     kind("pipeline", &[("/conv2", PIPELINE)], "Send"),
+];
+
+static OF_PICTURES: &[Kind] = &[
+    kind("rows", &[("/conv1", "input = 0\ndim = 2")], "Halo"),
+    kind("columns", &[("/conv1", "input = 0\ndim = 3")], "Halo"),
+    kind("sample", &[("/conv1", "output = 0\ndim = 0")], "AllGather"),
 ];
 
 /// A normalization, attention with four heads, and two products with tanh between them.
@@ -160,7 +166,7 @@ fn pictures() -> (Net, Vec<usize>) {
     (net, vec![2, 3, 24, 20])
 }
 
-fn plan(mesh: &[usize], kinds: &[&Kind]) -> String {
+pub fn plan(mesh: &[usize], kinds: &[&Kind]) -> String {
     let sizes: Vec<String> = mesh.iter().map(usize::to_string).collect();
     let mut text = format!("mesh = [{}]\nseeds = false\n", sizes.join(", "));
     for (axis, kind) in kinds.iter().enumerate() {
@@ -174,8 +180,18 @@ fn plan(mesh: &[usize], kinds: &[&Kind]) -> String {
     text
 }
 
+/// Made-up values of the input `x`.
+pub fn first_input(dims: &[usize]) -> Tensor {
+    let x = (0..dims.iter().product::<usize>()).map(|i| ((i * 5) % 13) as f32 * 0.125 - 0.75);
+    Tensor::from_vec(dims.to_vec(), x.collect())
+}
+
 /// Compiles and runs the model. Returns its output and the host operations of the program.
-fn run(folder: &Path, (net, dims): &(Net, Vec<usize>), plan: Option<&str>) -> Result<(Vec<f32>, Vec<String>), String> {
+pub fn run(
+    folder: &Path,
+    (net, dims): &(Net, Vec<usize>),
+    plan: Option<&str>,
+) -> Result<(Vec<f32>, Vec<String>), String> {
     let [model, artifact, file] = ["m.onnx", "m.sdx", "plan.toml"].map(|name| folder.join(name));
     std::fs::write(&model, net.bytes()).unwrap();
     std::fs::write(&file, plan.unwrap_or_default()).unwrap();
@@ -184,8 +200,7 @@ fn run(folder: &Path, (net, dims): &(Net, Vec<usize>), plan: Option<&str>) -> Re
     let main = report.summary.unwrap().first.entries.remove(0);
     let session = Model::load(&artifact, &trusted()).map_err(|e| e.to_string())?;
     let session = session.session(&SessionOptions::default()).map_err(|e| e.to_string())?;
-    let x: Vec<f32> = (0..dims.iter().product()).map(|i| ((i * 5) % 13) as f32 * 0.125 - 0.75).collect();
-    let outputs = session.run(&[("x", Tensor::from_vec(dims.clone(), x))]).map_err(|e| e.to_string())?;
+    let outputs = session.run(&[("x", first_input(dims))]).map_err(|e| e.to_string())?;
     Ok((outputs[0].1.to_vec().unwrap(), main.hosts.into_iter().map(|host| host.op).collect()))
 }
 
@@ -203,6 +218,24 @@ fn check(folder: &Path, net: &(Net, Vec<usize>), wanted: &[f32], mesh: &[usize],
     assert_eq!(got.len(), wanted.len(), "{what}");
     let worst = got.iter().zip(wanted).map(|(a, b)| (a - b).abs() / b.abs().max(1.0)).fold(0.0, f32::max);
     assert!(worst <= 1e-5, "{what}: {worst} off");
+}
+
+/// A net with the dimensions of its input `x`, those of its output `y`, and the strategies to divide it.
+pub struct Divided {
+    pub net: (Net, Vec<usize>),
+    pub output: Vec<usize>,
+    pub kinds: &'static [Kind],
+}
+
+impl Divided {
+    pub fn all() -> Vec<Divided> {
+        vec![
+            Divided { net: layer(), output: vec![4, 6, 16], kinds: OF_A_LAYER },
+            Divided { net: experts(), output: vec![10, 8], kinds: OF_EXPERTS },
+            Divided { net: convolutions(), output: vec![4, 5, 1, 1], kinds: OF_CONVOLUTIONS },
+            Divided { net: pictures(), output: vec![2, 4, 3, 2], kinds: OF_PICTURES },
+        ]
+    }
 }
 
 fn alone_and_in_pairs(net: (Net, Vec<usize>), kinds: &[Kind]) {
@@ -227,12 +260,6 @@ fn layers_are_divided_in_every_way() {
 fn experts_are_divided_in_every_way() {
     alone_and_in_pairs(experts(), OF_EXPERTS);
 }
-
-static OF_PICTURES: &[Kind] = &[
-    kind("rows", &[("/conv1", "input = 0\ndim = 2")], "Halo"),
-    kind("columns", &[("/conv1", "input = 0\ndim = 3")], "Halo"),
-    kind("sample", &[("/conv1", "output = 0\ndim = 0")], "AllGather"),
-];
 
 #[test]
 fn pictures_are_divided_in_every_way() {
