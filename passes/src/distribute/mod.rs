@@ -9,6 +9,7 @@
 //! \| `space.rs` \| the strategies of each operation along an axis \|
 //! \| `search.rs` \| costs of strategies, and of exchanges between them \|
 //! \| `eliminate.rs` \| the assignment of least cost \|
+//! \| `grid.rs` \| the grid of ranks that suits a product \|
 //! \| `pipeline.rs` \| where the stages of a pipeline begin \|
 //! \| `machine.rs` \| microseconds of operations and collectives \|
 //! \| `estimate.rs` \| predicted time and memory of a rank's program \|
@@ -16,6 +17,7 @@
 
 mod eliminate;
 mod estimate;
+mod grid;
 mod machine;
 mod pipeline;
 mod search;
@@ -97,6 +99,8 @@ pub enum FoundBy {
     Rules,
     /// Search for the least predicted time.
     Search,
+    /// The same search, which begins with products cut by rows, columns and sums.
+    SearchFromGrid,
     /// Search with a price on bytes of weights.
     SearchForMemory,
 }
@@ -107,6 +111,7 @@ impl FoundBy {
         match self {
             FoundBy::Rules => "rules",
             FoundBy::Search => "search",
+            FoundBy::SearchFromGrid => "search from a grid",
             FoundBy::SearchForMemory => "search for memory",
         }
     }
@@ -123,6 +128,9 @@ pub fn plan(task: &Task) -> Result<Vec<Candidate>> {
     for mesh in meshes(task.ranks as i64) {
         all.extend(candidates(task, &mesh)?);
         all.extend(pipelines(task, &mesh)?);
+    }
+    for mesh in grids(task)? {
+        all.push(grid_candidate(task, &mesh)?);
     }
     for mesh in meshes_of_three(task) {
         // Splits the batch along the second axis and matrices along the third.
@@ -162,15 +170,14 @@ fn meshes_of_three(task: &Task) -> Vec<Vec<i64>> {
 
 fn candidates(task: &Task, mesh: &[i64]) -> Result<Vec<Candidate>> {
     let machine = Machine::new(task.rates, mesh, &task.times);
-    let made = |found_by: FoundBy, places: Vec<OperandPlace>| {
-        let estimate = local_program(task.graph, mesh, &places, found_by == FoundBy::Rules)
-            .and_then(|local| estimate::estimate(&local, task.sizes, &machine))
-            .map_err(|e| e.message);
-        Candidate::new(task, mesh, found_by, (places, None), estimate)
-    };
+    let made = |found_by: FoundBy, places: Vec<OperandPlace>| candidate(task, &machine, mesh, (found_by, places));
     let mut all = vec![made(FoundBy::Rules, vec![])];
     let spaces = spaces(task, mesh)?;
-    let searched = |us_per_byte: f64| searched(&machine, &spaces, us_per_byte);
+    let searched = |us_per_byte: f64| {
+        let search = Search { machine: &machine, spaces: &spaces, us_per_byte };
+        let start = search.replicated();
+        searched(&search, start)
+    };
     all.push(made(FoundBy::Search, searched(0.0)?));
     if task.memory.is_some() && all.iter().all(|c| !c.fits) {
         for price in PRICES {
@@ -183,6 +190,37 @@ fn candidates(task: &Task, mesh: &[i64]) -> Result<Vec<Candidate>> {
         }
     }
     Ok(all)
+}
+
+/// Returns a candidate that is neither a pipeline nor overlaps.
+fn candidate(
+    task: &Task,
+    machine: &Machine,
+    mesh: &[i64],
+    (found_by, places): (FoundBy, Vec<OperandPlace>),
+) -> Candidate {
+    let estimate = local_program(task.graph, mesh, &places, found_by == FoundBy::Rules)
+        .and_then(|local| estimate::estimate(&local, task.sizes, machine))
+        .map_err(|e| e.message);
+    Candidate::new(task, mesh, found_by, (places, None), estimate)
+}
+
+/// Maximum number of meshes of three axes that are tried because they suit products.
+const GRIDS_MAX: usize = 2;
+
+/// Returns the meshes of three axes that suit the largest products.
+fn grids(task: &Task) -> Result<Vec<Vec<i64>>> {
+    let all = spaces(task, &[task.ranks as i64])?;
+    let grids = grid::of_program(&all[0], task.ranks, GRIDS_MAX);
+    Ok(grids.into_iter().map(|cuts| cuts.map(|d| d as i64).to_vec()).collect())
+}
+
+fn grid_candidate(task: &Task, mesh: &[i64]) -> Result<Candidate> {
+    let machine = Machine::new(task.rates, mesh, &task.times);
+    let spaces = spaces(task, mesh)?;
+    let search = Search { machine: &machine, spaces: &spaces, us_per_byte: 0.0 };
+    let places = searched(&search, grid::choice(&search))?;
+    Ok(candidate(task, &machine, mesh, (FoundBy::SearchFromGrid, places)))
 }
 
 /// Pairs (number of chunks, number of micro-batches) that are tried.
@@ -225,10 +263,10 @@ fn spaces<'t>(task: &Task<'t>, mesh: &[i64]) -> Result<Vec<Space<'t>>> {
     mesh.iter().enumerate().map(along).collect()
 }
 
-/// Returns the operand places with which a call is fastest, given a price for bytes of weights.
-fn searched(machine: &Machine, spaces: &[Space], us_per_byte: f64) -> Result<Vec<OperandPlace>> {
-    let search = Search { machine, spaces, us_per_byte };
-    let mut choice = search.replicated();
+/// Returns the operand places with which a call is fastest, among those that improvements along one axis after the other
+/// reach from a choice.
+fn searched(search: &Search, mut choice: Choice) -> Result<Vec<OperandPlace>> {
+    let spaces = search.spaces;
     let mut last = f64::INFINITY;
     for _ in 0..ROUNDS_MAX {
         let mut cost = last;
@@ -259,7 +297,9 @@ fn pipelines(task: &Task, mesh: &[i64]) -> Result<Vec<Candidate>> {
 /// their own and so were adjacent devices.
 fn places_within_stages(task: &Task, size: i64) -> Result<Vec<OperandPlace>> {
     let machine = Machine::new(task.rates, &[size], &task.times);
-    let mut places = searched(&machine, &spaces(task, &[size])?, 0.0)?;
+    let spaces = spaces(task, &[size])?;
+    let search = Search { machine: &machine, spaces: &spaces, us_per_byte: 0.0 };
+    let mut places = searched(&search, search.replicated())?;
     places.iter_mut().for_each(|place| place.place.mesh += 1);
     Ok(places)
 }

@@ -196,6 +196,31 @@ fn best_over_hosts(between_hosts_gb_s: f64) -> Candidate {
 }
 
 #[test]
+fn cubes_are_cut_along_all_three_extents() {
+    let mut random = Random::new(8);
+    let topology = topology(&mut random, 8);
+    let mut graph = Graph { name: "main".into(), ..Graph::default() };
+    let mut x = add(&mut graph, Op::Input { name: "x".into(), parts: vec![] }, vec![], matrix([4096, 4096]));
+    for _ in 0..2 {
+        let w = parameter(&mut graph, [4096, 4096]);
+        let product = Op::Contract(ContractSpec::parse("nk,kj->nj").unwrap());
+        x = add(&mut graph, product, vec![x, w], matrix([4096, 4096]));
+    }
+    graph.outputs = vec![("y".into(), x)];
+    let (sizes, times) = (Sizes::new(), Times::new(&topology));
+    let task =
+        Task { graph: &graph, sizes: &sizes, topology: &topology, rates: rates(), ranks: 8, memory: None, times };
+    let all = plan(&task).unwrap();
+    let found = all.iter().find(|c| c.found_by == FoundBy::SearchFromGrid).unwrap();
+    assert_eq!(found.mesh, [2, 2, 2]);
+    // Each rank multiplies an eighth.
+    let whole = 2.0 * 2.0 * 4096f64.powi(3) / rates().contract_ops_per_s * 1e6;
+    let estimate = found.estimate.as_ref().unwrap();
+    assert!(estimate.compute_us < whole / 8.0 * 1.3, "{} of {whole}", estimate.compute_us);
+    assert!(found.places.iter().any(|place| place.place.mesh == 2), "{:?}", found.places);
+}
+
+#[test]
 fn slow_links_carry_what_goes_from_stage_to_stage() {
     let slow = best_over_hosts(0.05);
     assert!(slow.stages.is_some(), "{slow:?}");

@@ -254,6 +254,10 @@ fn alone_and_in_pairs(net: (Net, Vec<usize>), kinds: &[Kind]) {
 #[test]
 fn layers_are_divided_in_every_way() {
     alone_and_in_pairs(layer(), OF_A_LAYER);
+    let folder = tempfile::tempdir().unwrap();
+    let (wanted, _) = run(folder.path(), &layer(), None).unwrap();
+    let [data, sequence, tensor, ..] = OF_A_LAYER else { unreachable!("three kinds") };
+    check(folder.path(), &layer(), &wanted, &[2, 2, 2], &[data, sequence, tensor]);
 }
 
 #[test]
