@@ -299,8 +299,7 @@ fn compile_model(request: &Request, show: &mut dyn FnMut(&'static str)) -> Resul
 pub fn compile_read(model: &Model, request: &Request, show: &mut dyn FnMut(&'static str)) -> Result<Report> {
     let mut options = Options { mesh: mesh(model, request)?, ..request.options.clone() };
     if let Some(plan) = request.plan.as_ref().filter(|_| !options.mesh.is_empty()) {
-        (options.places, options.seeds) = (plan.operands.clone(), plan.seeds);
-        (options.stages, options.overlap) = (plan.stages.clone(), plan.overlap.clone());
+        plan.set(&mut options);
     }
     contradictions::refuse(request, &options)?;
     let options = Options { assume_finite: options.assume_finite || !request.sparsify.is_empty(), ..options };

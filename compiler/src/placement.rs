@@ -28,6 +28,9 @@
 //! micro_batches = 2                  # parts of a batch; one computes while another one exchanges [default: 1]
 //! ```
 //!
+//! With `gathered_weights = 0`, each rank along axis 0 keeps a part of the weights that it needs whole, and the ranks
+//! gather them in each call, just before they are needed.
+//!
 //! `sardonyx plan` also writes `op = M` with `input = N`: operand N of operation M among those that the node has been
 //! lowered to when the pass `shard` runs. It writes `seeds = false` too, so that tensors without a rule are replicated
 //! on every rank.
@@ -38,7 +41,7 @@ use sardonyx_base::json::Json;
 use sardonyx_base::{Dim, Error, Result};
 use sardonyx_dialects::sdx::Place;
 use sardonyx_passes::distribute::{Candidate, FoundBy};
-use sardonyx_passes::options::{PLANNED_RANKS_MAX, mesh_of_at_most};
+use sardonyx_passes::options::{Options, PLANNED_RANKS_MAX, mesh_of_at_most};
 use sardonyx_passes::{CHUNKS_MAX, MICRO_BATCHES_MAX, OperandPlace, Overlap, Stages};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -53,6 +56,8 @@ pub struct Placement {
     pub seeds: bool,
     /// Distribution of operands of single operations.
     pub operands: Vec<OperandPlace>,
+    /// Axis along which weights are gathered in calls; `None` if each rank has those that it needs.
+    pub gathered_weights: Option<usize>,
     /// Pipeline stages along an axis of the mesh; `None` without a pipeline.
     pub stages: Option<Stages>,
     /// Overlap of computation with exchanges; `None` if they do not overlap.
@@ -71,8 +76,9 @@ struct Rule {
 impl Placement {
     /// The planner's candidate as a plan, equal to what its file would be read as.
     pub fn planned(found: &Candidate) -> Placement {
-        let Candidate { mesh, found_by, places, stages, overlap, .. } = found.clone();
-        Placement { mesh, seeds: found_by == FoundBy::Rules, operands: places, stages, overlap, ..Placement::default() }
+        let Candidate { mesh, found_by, places, gathered_weights, stages, overlap, .. } = found.clone();
+        let seeds = found_by == FoundBy::Rules;
+        Placement { mesh, seeds, operands: places, gathered_weights, stages, overlap, ..Placement::default() }
     }
 
     /// Reads a plan file. Errors: E0002; E0108 with the key that is wrong.
@@ -84,7 +90,7 @@ impl Placement {
 
     fn parse(text: &str) -> Result<Placement> {
         let table: Table = text.parse().map_err(|e| wrong(format!("it is no TOML: {e}")))?;
-        known(&table, &["mesh", "overlap", "pipeline", "place", "seeds"], "the plan")?;
+        known(&table, &["gathered_weights", "mesh", "overlap", "pipeline", "place", "seeds"], "the plan")?;
         let sizes = table.get("mesh").and_then(Value::as_array).ok_or_else(|| wrong("`mesh` is missing: [2, 4]"))?;
         let size = |v: &Value| v.as_integer().filter(|n| (1..=PLANNED_RANKS_MAX).contains(n)).map(|n| n.to_string());
         let sizes: Option<Vec<String>> = sizes.iter().map(size).collect();
@@ -97,7 +103,17 @@ impl Placement {
         };
         let stages = table.get("pipeline").map(|value| pipeline(value, &mesh)).transpose()?;
         let overlap = table.get("overlap").map(overlap).transpose()?;
-        let mut plan = Placement { mesh, seeds, stages, overlap, ..Placement::default() };
+        let gathered_weights = match table.get("gathered_weights") {
+            None => None,
+            Some(value) => {
+                let axis = value.as_integer().and_then(|axis| usize::try_from(axis).ok());
+                let axis = axis.filter(|axis| *axis < mesh.len());
+                Some(axis.ok_or_else(|| {
+                    wrong(format!("`gathered_weights` is none of the {} axes of the mesh", mesh.len()))
+                })?)
+            }
+        };
+        let mut plan = Placement { mesh, seeds, gathered_weights, stages, overlap, ..Placement::default() };
         let all = match table.get("place") {
             None => &vec![],
             Some(Value::Array(all)) => all,
@@ -121,6 +137,13 @@ impl Placement {
             }
         }
         Ok(plan)
+    }
+
+    /// Sets the options that the plan determines, except the mesh.
+    pub fn set(&self, options: &mut Options) {
+        (options.places, options.seeds) = (self.operands.clone(), self.seeds);
+        options.gathered_weights = self.gathered_weights;
+        (options.stages, options.overlap) = (self.stages.clone(), self.overlap.clone());
     }
 
     /// Adds the rules to a model's nodes. Errors: E0108 for a rule that matches no node, or a tensor that a node lacks.
@@ -262,6 +285,9 @@ pub fn text(found: &Candidate, comment: &str) -> String {
     let (mesh, seeds) = (&found.mesh, found.found_by == FoundBy::Rules);
     let mut out: String = comment.lines().map(|line| format!("# {line}\n")).collect();
     let _ = writeln!(out, "mesh = {mesh:?}\nseeds = {seeds}");
+    if let Some(axis) = found.gathered_weights {
+        let _ = writeln!(out, "gathered_weights = {axis}");
+    }
     if let Some(Stages { axis, begins, micro_batches }) = &found.stages {
         let begins: Vec<String> = begins.iter().map(|name| quoted(name).to_string()).collect();
         let _ = writeln!(out, "\n[pipeline]\naxis = {axis}\nmicro_batches = {micro_batches}");
@@ -329,6 +355,7 @@ mod tests {
             mesh: vec![2, 4],
             found_by: FoundBy::Search,
             places: places.to_vec(),
+            gathered_weights: Some(1),
             stages: Some(stages.clone()),
             overlap: Some(overlap.clone()),
             estimate: Err("not estimated".into()),
@@ -342,6 +369,7 @@ mod tests {
             ([2, 4].as_slice(), false, &places[..])
         );
         assert_eq!((plan.stages, plan.overlap), (Some(stages), Some(overlap)));
+        assert_eq!(plan.gathered_weights, Some(1));
     }
 
     #[test]
@@ -349,13 +377,17 @@ mod tests {
         for (text, message) in [
             ("mesh = 3", "`mesh` is missing: [2, 4]"),
             ("mesh = [5000]", "`mesh` is a list of 1 to 4096 ranks in all: [2, 4]"),
-            ("mesh = [2]\nspeed = 3", "the plan has `speed`; it may have mesh, overlap, pipeline, place, seeds"),
+            (
+                "mesh = [2]\nspeed = 3",
+                "the plan has `speed`; it may have gathered_weights, mesh, overlap, pipeline, place, seeds",
+            ),
             ("mesh = [2]\n[pipeline]\nbegins = 1", "`begins` of the pipeline is no list of nodes"),
             ("mesh = [2]\n[pipeline]\naxis = 1\nbegins = ['a']", "`axis` of the pipeline is none of the 1 of the mesh"),
             (
                 "mesh = [2]\n[pipeline]\nbegins = ['a']\nmicro_batches = 65",
                 "`micro_batches` of the pipeline is no number from 1 to 64",
             ),
+            ("mesh = [2]\ngathered_weights = 1", "`gathered_weights` is none of the 1 axes of the mesh"),
             ("mesh = [2]\noverlap = 2", "`overlap` is a table: `[overlap]`"),
             ("mesh = [2]\n[overlap]\nchunks = 65", "`chunks` of the overlap is no number from 1 to 64"),
             ("mesh = [2]\n[overlap]\nmicro_batches = 0", "`micro_batches` of the overlap is no number from 1 to 64"),

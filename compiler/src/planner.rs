@@ -96,14 +96,8 @@ pub fn simulated(model: &Model, placement: &Placement, wanted: &Wanted, beside: 
     let (device, rates) = rates(wanted)?;
     wanted.topology.check_ranks(wanted.ranks)?;
     let (graph, sizes) = unsplit(model, wanted)?;
-    let options = Options {
-        mesh: placement.mesh.clone(),
-        places: placement.operands.clone(),
-        seeds: placement.seeds,
-        stages: placement.stages.clone(),
-        overlap: placement.overlap.clone(),
-        ..Options::default()
-    };
+    let mut options = Options { mesh: placement.mesh.clone(), ..Options::default() };
+    placement.set(&mut options);
     let local = distribute::program_of_ranks(&graph, &options)?;
     let run =
         |events, noise| distribute::simulated(&local, &sizes, wanted.topology, rates, &placement.mesh, events, noise);

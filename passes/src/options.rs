@@ -61,6 +61,8 @@ pub struct Options {
     /// Whether contractions and lookup tables without a placement in the model or in a distribution plan are split over
     /// ranks.
     pub seeds: bool,
+    /// Axis of the mesh along which each rank keeps a part of the weights that it needs whole, and gathers them in calls.
+    pub gathered_weights: Option<usize>,
     /// A pipeline along one axis of the mesh, if any.
     pub stages: Option<Stages>,
     /// Number of chunks of contractions and number of micro-batches, by which computation overlaps with exchanges.
@@ -91,6 +93,7 @@ impl Default for Options {
             mesh: vec![],
             places: vec![],
             seeds: true,
+            gathered_weights: None,
             stages: None,
             overlap: None,
         }
@@ -328,6 +331,7 @@ struct Row {
 static ROWS: &[Row] = &[
     Row { name: "activations", set: |o, v| Activations::from_name(v).map(|v| o.activations = Some(v)) },
     Row { name: "assume-finite", set: |o, v| v.parse().ok().map(|v| o.assume_finite = v) },
+    Row { name: "gathered-weights", set: |o, v| v.parse().ok().map(|v| o.gathered_weights = Some(v)) },
     Row { name: "group", set: |o, v| Group::from_name(v).map(|v| o.group = Some(v)) },
     Row { name: "kv-cache", set: |o, v| KvCache::from_name(v).map(|v| o.kv_cache = v) },
     Row { name: "layouts", set: |o, v| Layouts::from_name(v).map(|v| o.layouts = v) },
@@ -445,7 +449,7 @@ mod tests {
         assert!(
             told.contains("no option `speed`")
                 && told.contains(
-                    "activations, assume-finite, group, kv-cache, layouts, masked-rows, mesh, overlap, own-panels, precision"
+                    "activations, assume-finite, gathered-weights, group, kv-cache, layouts, masked-rows, mesh, overlap, own-panels, precision"
                 ),
             "{told}"
         );

@@ -135,6 +135,7 @@ fn name(c: &Candidate) -> String {
         Some(Overlap { chunks, micro_batches: 1, .. }) => format!(", {chunks} chunks"),
         Some(Overlap { micro_batches, .. }) => format!(", {micro_batches} in turns"),
     };
+    let chunks = if c.gathered_weights.is_some() { format!(", weights gathered{chunks}") } else { chunks };
     match &c.stages {
         // Stages of a single rank are not split any further.
         Some(stages) if c.mesh.len() == 1 => format!("{mesh} stages, {} at a time", stages.micro_batches),

@@ -31,7 +31,7 @@ pub use simulated::{Event, Noise, Run, simulated};
 use crate::options::Options;
 use crate::placement::{OperandPlace, Overlap, Stages};
 use crate::shard::{
-    Ranks, Signature, State, States, batch, check_ranks, follows, operation_numbers, overlapped, sharded, split,
+    Along, Ranks, Signature, State, States, batch, check_ranks, follows, operation_numbers, overlapped, sharded, split,
     with_operands_placed,
 };
 use crate::usual::Sizes;
@@ -69,6 +69,8 @@ pub struct Candidate {
     pub found_by: FoundBy,
     /// Placements of operands that the plan gives; empty if the rules of `shard` determine all splits.
     pub places: Vec<OperandPlace>,
+    /// Axis of the mesh along which weights are gathered in calls; `None` if each rank has what it needs.
+    pub gathered_weights: Option<usize>,
     /// Stages of a pipeline along the first axis; `None` for other plans.
     pub stages: Option<Stages>,
     /// Chunks and micro-batches that overlap with exchanges; `None` if nothing overlaps.
@@ -88,7 +90,16 @@ impl Candidate {
         estimate: std::result::Result<Estimate, String>,
     ) -> Candidate {
         let fits = estimate.as_ref().is_ok_and(|e| task.memory.is_none_or(|limit| e.bytes() <= limit));
-        Candidate { mesh: mesh.to_vec(), found_by, places, stages, overlap: None, estimate, fits }
+        Candidate {
+            mesh: mesh.to_vec(),
+            found_by,
+            places,
+            gathered_weights: None,
+            stages,
+            overlap: None,
+            estimate,
+            fits,
+        }
     }
 }
 
@@ -180,6 +191,11 @@ fn candidates(task: &Task, mesh: &[i64]) -> Result<Vec<Candidate>> {
     };
     all.push(made(FoundBy::Search, searched(0.0)?));
     if task.memory.is_some() && all.iter().all(|c| !c.fits) {
+        let fastest = all[1].places.clone();
+        for axis in 0..mesh.len() {
+            let way = (FoundBy::Search, fastest.clone());
+            all.push(candidate_with_weights(task, &machine, mesh, way, Some(axis)));
+        }
         for price in PRICES {
             let candidate = made(FoundBy::SearchForMemory, searched(price)?);
             let fits = candidate.fits;
@@ -199,10 +215,21 @@ fn candidate(
     mesh: &[i64],
     (found_by, places): (FoundBy, Vec<OperandPlace>),
 ) -> Candidate {
-    let estimate = local_program(task.graph, mesh, &places, found_by == FoundBy::Rules)
+    candidate_with_weights(task, machine, mesh, (found_by, places), None)
+}
+
+/// As [`candidate`], with weights that are gathered along an axis.
+fn candidate_with_weights(
+    task: &Task,
+    machine: &Machine,
+    mesh: &[i64],
+    (found_by, places): (FoundBy, Vec<OperandPlace>),
+    gathered_weights: Option<usize>,
+) -> Candidate {
+    let estimate = local_program(task.graph, mesh, &places, found_by == FoundBy::Rules, gathered_weights)
         .and_then(|local| estimate::estimate(&local, task.sizes, machine))
         .map_err(|e| e.message);
-    Candidate::new(task, mesh, found_by, (places, None), estimate)
+    Candidate { gathered_weights, ..Candidate::new(task, mesh, found_by, (places, None), estimate) }
 }
 
 /// Maximum number of meshes of three axes that are tried because they suit products.
@@ -237,7 +264,8 @@ fn with_overlap(task: &Task, plain: &Candidate, best_us: f64) -> Result<Option<C
         return Ok(None);
     }
     let machine = Machine::new(task.rates, &plain.mesh, &task.times);
-    let local = local_program(task.graph, &plain.mesh, &plain.places, plain.found_by == FoundBy::Rules)?;
+    let seeds = plain.found_by == FoundBy::Rules;
+    let local = local_program(task.graph, &plain.mesh, &plain.places, seeds, plain.gathered_weights)?;
     let batch = batch(&local).and_then(|d| d.eval_named(&|name| task.sizes.get(name).copied()).ok()).unwrap_or(1);
     let tried = |[chunks, micro_batches]: [usize; 2]| {
         let overlap = Overlap { chunks, micro_batches, nodes: vec![] };
@@ -249,7 +277,12 @@ fn with_overlap(task: &Task, plain: &Candidate, best_us: f64) -> Result<Option<C
     let found = found.filter(|(_, e)| e.time_us() < estimate.time_us() * (1.0 - WORTH));
     Ok(found.map(|(overlap, e)| {
         let of = (plain.places.clone(), None);
-        Candidate { overlap: Some(overlap), ..Candidate::new(task, &plain.mesh, plain.found_by, of, Ok(e)) }
+        let gathered_weights = plain.gathered_weights;
+        Candidate {
+            overlap: Some(overlap),
+            gathered_weights,
+            ..Candidate::new(task, &plain.mesh, plain.found_by, of, Ok(e))
+        }
     }))
 }
 
@@ -313,9 +346,17 @@ pub fn program_of_ranks(graph: &Graph, options: &Options) -> Result<Graph> {
 }
 
 /// Returns the program of each rank.
-fn local_program(graph: &Graph, mesh: &[i64], places: &[OperandPlace], seeds: bool) -> Result<Graph> {
+fn local_program(
+    graph: &Graph,
+    mesh: &[i64],
+    places: &[OperandPlace],
+    seeds: bool,
+    gathered_weights: Option<usize>,
+) -> Result<Graph> {
     let placed = with_operands_placed(graph, places)?;
-    let (local, _) = split(&placed, mesh, seeds, &mut vec![States::new(); mesh.len()])?;
+    let along = |axis| Along { seeds, gathers: gathered_weights == Some(axis) };
+    let along: Vec<Along> = (0..mesh.len()).map(along).collect();
+    let (local, _) = split(&placed, mesh, &along, &mut vec![States::new(); mesh.len()])?;
     Ok(local)
 }
 

@@ -9,7 +9,7 @@ use super::machine::Machine;
 use super::{Candidate, FoundBy, Task};
 use crate::placement::{OperandPlace, Stages};
 use crate::shard::{
-    States, batch, everywhere, fixed_values, is_view, split_with, stages_of_values, with_operands_placed, with_sends,
+    Along, States, batch, everywhere, fixed_values, is_view, split, stages_of_values, with_operands_placed, with_sends,
 };
 use crate::usual::Sizes;
 use sardonyx_base::host::Collective;
@@ -60,8 +60,9 @@ fn local_program(
 ) -> Result<Graph> {
     let placed = with_operands_placed(graph, places)?;
     let (piped, _) = with_sends(&placed, 0, &stages_of_values(&placed, begins)?)?;
-    let seeds: Vec<bool> = (0..mesh.len()).map(|axis| seeds && axis > 0).collect();
-    let (local, _) = split_with(&piped, mesh, &seeds, &mut vec![States::new(); mesh.len()])?;
+    let along = |axis| Along { seeds: seeds && axis > 0, gathers: false };
+    let along: Vec<Along> = (0..mesh.len()).map(along).collect();
+    let (local, _) = split(&piped, mesh, &along, &mut vec![States::new(); mesh.len()])?;
     Ok(local)
 }
 

@@ -63,7 +63,6 @@ fn part(graph: &Graph, n: usize, i: usize) -> Result<Graph> {
     let ranks = Ranks { axis: TIME, size: n as i64, coordinate: Dim::constant(i as i64) };
     let mut states = States::new();
     let mut local = Local::new(graph, ranks, &mut states);
-    local.seeds = false;
     for (v, _) in graph.values() {
         local.place(v)?;
     }

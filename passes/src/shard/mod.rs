@@ -57,14 +57,20 @@ pub fn sharded(graph: &Graph, options: &Options, states: &mut [States]) -> Resul
     // Functions called by host operations run on every rank unchanged.
     if !graph.internal {
         let axis_of_stages = options.stages.as_ref().map(|stages| stages.axis);
-        let seeded = (0..options.mesh.len()).map(|axis| options.seeds && axis_of_stages != Some(axis));
+        let along = (0..options.mesh.len()).map(|axis| Along {
+            seeds: options.seeds && axis_of_stages != Some(axis),
+            gathers: options.gathered_weights == Some(axis),
+        });
+        if let Some(axis) = options.gathered_weights {
+            check_axis_of_weights(axis, options)?;
+        }
         if !options.places.is_empty() {
             graph = with_places(&graph, &options.places, &mut missed)?;
         }
         if let Some(stages) = &options.stages {
             graph = piped(&graph, stages, &mut missed)?;
         }
-        let (local, more) = split_with(&graph, &options.mesh, &seeded.collect::<Vec<bool>>(), states)?;
+        let (local, more) = split(&graph, &options.mesh, &along.collect::<Vec<Along>>(), states)?;
         graph = local;
         missed.extend(more);
         if let Some(overlap) = &options.overlap {
@@ -102,17 +108,31 @@ fn check_no_place(graph: &Graph, axis: usize) -> Result<()> {
     Err(error.node(node.origins.first().map_or("", String::as_str)))
 }
 
-/// Returns the program of each rank of a mesh, and remarks. Without `seeds`, only values placed explicitly and their
-/// consumers are split.
-pub fn split(graph: &Graph, mesh: &[i64], seeds: bool, states: &mut [States]) -> Result<(Graph, Vec<Missed>)> {
-    split_with(graph, mesh, &vec![seeds; mesh.len()], states)
+/// Checks that ranks along this axis hold weights of the same operations. Errors: E0108.
+fn check_axis_of_weights(axis: usize, options: &Options) -> Result<()> {
+    let message = match &options.stages {
+        Some(stages) if stages.axis == axis => format!("axis {axis} of the mesh has the stages of a pipeline"),
+        _ if axis >= options.mesh.len() => format!("the mesh has {} axes, no axis {axis}", options.mesh.len()),
+        _ => return Ok(()),
+    };
+    Err(Error::user("E0108", format!("weights cannot be gathered: {message}"))
+        .help("give `gathered_weights` of the plan another axis"))
 }
 
-/// As [`split()`], with `seeds` for each axis.
-pub fn split_with(graph: &Graph, mesh: &[i64], seeds: &[bool], states: &mut [States]) -> Result<(Graph, Vec<Missed>)> {
+/// What is split along one axis of the mesh besides the values that are placed explicitly, and their consumers.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Along {
+    /// Whether contractions and tables whose operands are whole may be split.
+    pub seeds: bool,
+    /// Whether each rank keeps a part of the weights that it needs whole, and gathers them when it needs them.
+    pub gathers: bool,
+}
+
+/// Returns the program of each rank of a mesh, and remarks.
+pub fn split(graph: &Graph, mesh: &[i64], along: &[Along], states: &mut [States]) -> Result<(Graph, Vec<Missed>)> {
     let (mut local, mut missed) = (graph.clone(), vec![]);
-    for (axis, ((&size, states), &seeds)) in mesh.iter().zip(states).zip(seeds).enumerate() {
-        let (next, more) = split_along(&local, (axis, size), seeds, states)?;
+    for (axis, ((&size, states), &along)) in mesh.iter().zip(states).zip(along).enumerate() {
+        let (next, more) = split_along(&local, (axis, size), along, states)?;
         local = next;
         missed.extend(more);
     }
@@ -123,13 +143,13 @@ pub fn split_with(graph: &Graph, mesh: &[i64], seeds: &[bool], states: &mut [Sta
 fn split_along(
     graph: &Graph,
     (axis, size): (usize, i64),
-    seeds: bool,
+    along: Along,
     states: &mut States,
 ) -> Result<(Graph, Vec<Missed>)> {
     let name = coordinate(graph, axis);
     let ranks = Ranks { axis, size, coordinate: Dim::symbol(&name) };
     let mut local = Local::new(graph, ranks, states);
-    local.seeds = seeds;
+    local.along = along;
     for (v, _) in graph.values() {
         local.place(v)?;
     }

@@ -3,6 +3,7 @@
 //! A whole value becomes split by a slice or, if it results from data movement or elementwise functions, by computing
 //! only the part. Split to whole is an all-gather; partial to whole an all-reduce, partial to split a reduce-scatter.
 
+use super::Along;
 use super::split::{Ranks, Split, State};
 use crate::find_caches;
 use crate::remark::Missed;
@@ -32,9 +33,12 @@ pub struct Local<'g> {
     pub states: &'g mut States,
     next_group: usize,
     pub missed: Vec<Missed>,
-    /// Whether contractions and tables whose operands are whole may be split, too.
-    pub seeds: bool,
+    pub along: Along,
+    gathered_weights: HashMap<Value, Value>,
 }
+
+/// Every rank holds weights of fewer bytes whole: gathering them would save little.
+pub const GATHERED_BYTES_MIN: i64 = 64 << 10;
 
 /// Returns, by value, whether it depends on parameters and constants only.
 pub fn fixed_values(graph: &Graph) -> Vec<bool> {
@@ -56,8 +60,22 @@ impl<'g> Local<'g> {
         let out = Graph { nodes: vec![], outputs: vec![], ..graph.clone() };
         let (placed, wholes, splits) = (vec![], HashMap::new(), HashMap::new());
         let (fixed, uses) = (fixed_values(graph), find_caches::uses(graph));
-        let (missed, seeds) = (vec![], true);
-        Local { graph, ranks, out, placed, wholes, splits, fixed, uses, states, next_group, missed, seeds }
+        let (missed, along, gathered_weights) = (vec![], Along::default(), HashMap::new());
+        Local {
+            graph,
+            ranks,
+            out,
+            placed,
+            wholes,
+            splits,
+            fixed,
+            uses,
+            states,
+            next_group,
+            missed,
+            along,
+            gathered_weights,
+        }
     }
 
     pub fn state(&self, v: Value) -> &State {
@@ -123,6 +141,40 @@ impl<'g> Local<'g> {
             }
         };
         self.wholes.insert(v, whole);
+        Ok(whole)
+    }
+
+    /// Returns the whole value for the operation that is being placed. Weights may be gathered just before it.
+    pub fn needed_whole(&mut self, v: Value) -> Result<Value> {
+        let is_needed_in_calls = self.fixed.get(self.placed.len()).is_some_and(|fixed| !fixed);
+        match self.split_of_weights(v).filter(|_| self.along.gathers && is_needed_in_calls) {
+            Some(split) => self.weights(v, &split),
+            None => self.whole_value(v),
+        }
+    }
+
+    /// Returns how weights that are gathered in calls are kept; `None` for few bytes, and for what is not computed from a
+    /// parameter element by element.
+    fn split_of_weights(&self, v: Value) -> Option<Split> {
+        let (ty, mut source) = (self.graph.ty(v), v);
+        while let node @ Node { op: Op::Transpose { .. } | Op::Convert(_), .. } = self.graph.node(source) {
+            source = node.args[0];
+        }
+        let bytes = ty.elements().as_const()?.saturating_mul(ty.dtype.bytes() as i64);
+        let is_kept = matches!(self.graph.node(source).op, Op::Param { .. }) && bytes >= GATHERED_BYTES_MIN;
+        let extents = || ty.dims.iter().map(|n| n.as_const().unwrap_or(0));
+        // Parts of the first dimension are contiguous.
+        let dim = extents().position(|n| n >= self.ranks.size).filter(|_| is_kept)?;
+        Some(Split::plain(dim, &ty.dims[dim], &self.ranks))
+    }
+
+    fn weights(&mut self, v: Value, split: &Split) -> Result<Value> {
+        if let Some(&known) = self.gathered_weights.get(&v) {
+            return Ok(known);
+        }
+        let (own, node) = (self.split(v, split)?, self.graph.node(v));
+        let whole = self.gathered(own, split, &node.ty, &node.origins)?;
+        self.gathered_weights.insert(v, whole);
         Ok(whole)
     }
 

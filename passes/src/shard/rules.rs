@@ -54,7 +54,7 @@ impl Local<'_> {
         let mut args = vec![];
         for (arg, need) in node.args.iter().zip(&signature.operands) {
             args.push(match need {
-                State::Whole => self.whole_value(*arg)?,
+                State::Whole => self.needed_whole(*arg)?,
                 State::Split(split) => self.split(*arg, split)?,
                 State::Partial(_) | State::Halo(_) => self.own(*arg),
             });

@@ -5,7 +5,7 @@
 //! heads are split in whole heads.
 
 use super::algebra::signature;
-use super::redistribute::Local;
+use super::redistribute::{GATHERED_BYTES_MIN, Local};
 use super::split::{Split, State};
 use crate::usual::USUAL;
 use sardonyx_base::Dim;
@@ -26,7 +26,7 @@ const TABLE_BYTES_MIN: i64 = 16 << 20;
 impl Local<'_> {
     /// Returns the index of a contraction's parameter, and the split of its columns; `None` if that does not pay off.
     pub fn seed(&self, v: Value, spec: &ContractSpec) -> Option<(usize, Split)> {
-        if !self.seeds {
+        if !self.along.seeds {
             return None;
         }
         let node = self.graph.node(v);
@@ -102,11 +102,13 @@ impl Local<'_> {
     }
 
     /// Whether a table is large enough to be split by rows, so that each rank looks up the rows that it has. This
-    /// saves memory, not time.
+    /// saves memory, not time. Where weights are gathered, rows that are looked up take fewer bytes than the table.
     pub fn splits_table(&self, table: &TensorType, axis: usize) -> bool {
         let rows = table.dims[axis].as_const().unwrap_or(0);
         let bytes = table.elements().as_const().unwrap_or(0).saturating_mul(table.dtype.bytes() as i64);
-        self.seeds && rows >= self.ranks.size * self.ranks.size && bytes >= TABLE_BYTES_MIN
+        let least = if self.along.gathers { GATHERED_BYTES_MIN } else { TABLE_BYTES_MIN };
+        let is_asked = self.along.seeds || self.along.gathers;
+        is_asked && rows >= self.ranks.size * self.ranks.size && bytes >= least
     }
 }
 

@@ -166,12 +166,42 @@ fn pictures() -> (Net, Vec<usize>) {
     (net, vec![2, 3, 24, 20])
 }
 
+static OF_WIDE_PRODUCTS: &[Kind] = &[
+    kind("weights", &[("", GATHERED)], "All"),
+    kind("data", &[("/up", "output = 0\ndim = 0")], "AllGather"),
+    kind("tensor", &[("/up", "output = 0\ndim = 1")], "AllReduce"),
+];
+
+/// A table, and two products with enough weights to be gathered in calls.
+fn wide_products() -> (Net, Vec<usize>) {
+    let net = Net::new()
+        .input("x", F32, "tokens 96")
+        .f32s("table", &[200, 96])
+        .f32s("wup", &[96, 200])
+        .f32s("wdown", &[200, 96])
+        .i64s("rows", &[3, 199, 0, 77])
+        .node("/look", "Gather", "table rows", "t")
+        .node("/add", "Add", "x t", "a")
+        .node("/up", "MatMul", "a wup", "u")
+        .node("/act", "Tanh", "u", "h")
+        .node("/down", "MatMul", "h wdown", "y")
+        .output("y");
+    (net, vec![4, 96])
+}
+
+/// Marks the strategy whose ranks keep parts of the weights; no tensor is placed.
+pub const GATHERED: &str = "gathered_weights";
+
 pub fn plan(mesh: &[usize], kinds: &[&Kind]) -> String {
     let sizes: Vec<String> = mesh.iter().map(usize::to_string).collect();
     let mut text = format!("mesh = [{}]\nseeds = false\n", sizes.join(", "));
+    if let Some(axis) = kinds.iter().position(|kind| kind.places.iter().any(|(_, place)| *place == GATHERED)) {
+        text += &format!("gathered_weights = {axis}\n");
+    }
     for (axis, kind) in kinds.iter().enumerate() {
         for (node, place) in kind.places {
             text += &match *place {
+                GATHERED => String::new(),
                 PIPELINE => format!("[pipeline]\naxis = {axis}\nbegins = ['{node}']\n"),
                 place => format!("[[place]]\nnode = '{node}'\naxis = {axis}\n{place}\n"),
             };
@@ -233,6 +263,7 @@ impl Divided {
             Divided { net: layer(), output: vec![4, 6, 16], kinds: OF_A_LAYER },
             Divided { net: experts(), output: vec![10, 8], kinds: OF_EXPERTS },
             Divided { net: convolutions(), output: vec![4, 5, 1, 1], kinds: OF_CONVOLUTIONS },
+            Divided { net: wide_products(), output: vec![4, 96], kinds: OF_WIDE_PRODUCTS },
             Divided { net: pictures(), output: vec![2, 4, 3, 2], kinds: OF_PICTURES },
         ]
     }
@@ -263,6 +294,11 @@ fn layers_are_divided_in_every_way() {
 #[test]
 fn experts_are_divided_in_every_way() {
     alone_and_in_pairs(experts(), OF_EXPERTS);
+}
+
+#[test]
+fn wide_products_are_divided_in_every_way() {
+    alone_and_in_pairs(wide_products(), OF_WIDE_PRODUCTS);
 }
 
 #[test]
