@@ -230,6 +230,12 @@ impl Session {
         None
     }
 
+    /// Returns the number of bytes that exchanges have brought to this rank from others since the ranks were started,
+    /// without those that GPUs exchange directly; 0 for a model of one rank.
+    pub fn taken_bytes(&self) -> u64 {
+        self.rank.as_ref().map_or(0, |link| link.taken_bytes())
+    }
+
     pub(crate) fn rank(&self) -> Option<&Arc<dyn Link>> {
         self.rank.as_ref()
     }

@@ -61,6 +61,9 @@ pub trait Link: Send + Sync {
         Ok(())
     }
 
+    /// Returns the number of bytes that collectives have brought to this rank from others since the ranks were started.
+    fn taken_bytes(&self) -> u64;
+
     /// Returns memory for the arena of calls where other ranks can read it: always at the same address, grown in place.
     /// `None` if the transport does not share memory. Errors: E0304.
     fn arena(&self, _bytes: usize) -> Option<Result<Block>> {

@@ -22,7 +22,7 @@ use sardonyx_base::reduction::Reduction;
 use sardonyx_base::view::TensorView;
 use sardonyx_base::{Error, Result};
 use std::ffi::c_int;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -59,6 +59,8 @@ pub struct Mpi {
     rank: usize,
     n_ranks: usize,
     call: AtomicU32,
+    /// Number of bytes that collectives have received.
+    taken: AtomicU64,
     /// Locked around calls of the library, which allows one thread at a time.
     state: Mutex<State>,
 }
@@ -121,7 +123,16 @@ impl Mpi {
             return Err(Error::user("E0408", format!("{name} does not start: error {code}")));
         }
         let (rank, n_ranks) = (rank as usize, size as usize);
-        let mpi = Mpi { functions, abi, comm, rank, n_ranks, call: AtomicU32::new(0), state: Mutex::default() };
+        let mpi = Mpi {
+            functions,
+            abi,
+            comm,
+            rank,
+            n_ranks,
+            call: AtomicU32::new(0),
+            taken: AtomicU64::new(0),
+            state: Mutex::default(),
+        };
         let others = |at: usize| at != rank;
         let mut state = mpi.state();
         for at in 0..n_ranks {
@@ -342,6 +353,10 @@ impl Link for Mpi {
             Some(running) => unsafe { running.go_on(self) }.map(drop),
             None => Ok(()),
         }
+    }
+
+    fn taken_bytes(&self) -> u64 {
+        self.taken.load(Ordering::Relaxed)
     }
 
     unsafe fn library(&self, op: &Collective, from: *const u8, to: *mut u8, elements: usize) -> Result<()> {

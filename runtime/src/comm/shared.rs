@@ -20,7 +20,7 @@ use sardonyx_base::schedule::{Algorithm, Move, Operand, Rounds, Source, direct};
 use sardonyx_base::view::TensorView;
 use sardonyx_base::{DType, Error, Result};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -35,6 +35,8 @@ pub struct Shared {
     met: [AtomicU32; AXES_MAX],
     /// The phase of the send lane at the start of the call.
     sends_from: AtomicU32,
+    /// Number of bytes taken from other ranks.
+    taken: AtomicU64,
     /// How often a word is polled before sleeping.
     looks: AtomicU32,
     /// Pid of the first rank's process, if it is another one.
@@ -73,8 +75,8 @@ impl Shared {
     pub fn new(segment: Arc<Segment>, rank: usize) -> Shared {
         let (call, met, known) = (Arc::default(), Default::default(), Mutex::default());
         let members = Mutex::new(Members::Threads(vec![]));
-        let (sends_from, looks) = Default::default();
-        Shared { segment, rank, call, met, sends_from, looks, leader: None, known, members }
+        let (sends_from, looks, taken) = Default::default();
+        Shared { segment, rank, call, met, sends_from, looks, taken, leader: None, known, members }
     }
 
     pub fn led_by(self, leader: libc::pid_t) -> Shared {
@@ -243,6 +245,7 @@ impl Shared {
             }
             // SAFETY: the sender keeps these bytes until this rank has incremented its phase.
             unsafe { segment.at(posted.operand as usize).cast_const().copy_to_nonoverlapping(to, bytes) };
+            self.taken.fetch_add(bytes as u64, Ordering::Relaxed);
             segment.phase(self.rank, SENDS).set(taken_at);
             let takes = |wire: Wire| wire.takes_for(1, bytes as u64);
             return self.arrives(op, posted.at_ns, takes, stop);
@@ -398,6 +401,9 @@ impl Link for Shared {
             // SAFETY: the result is this rank's own again, and has this many bytes.
             op.finish(operands[own].dtype, unsafe { std::slice::from_raw_parts_mut(to, result_bytes) }, n, own);
         }
+        // The later rounds, if any, were carried out by the ranks that gave their results.
+        let moves = rounds.iter().flatten().filter(|m| m.from.rank() != own);
+        self.taken.fetch_add(moves.map(|m| m.bytes as u64).sum(), Ordering::Relaxed);
         let last = all.iter().map(|p| p.at_ns).max().unwrap_or(0);
         self.arrives(op, last, |wire| wire.takes(&rounds, own), stop)
     }
@@ -409,6 +415,10 @@ impl Link for Shared {
         }
         let start = self.segment.at(self.segment.room_at(self.rank));
         Some(Ok(Block::new(start.expose_provenance() as Address, bytes, self.segment.clone())))
+    }
+
+    fn taken_bytes(&self) -> u64 {
+        self.taken.load(Ordering::Relaxed)
     }
 
     fn expect_threads(&self, per_rank: usize) {

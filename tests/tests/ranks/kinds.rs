@@ -254,17 +254,19 @@ fn check(folder: &Path, net: &(Net, Vec<usize>), wanted: &[f32], mesh: &[usize],
 pub struct Divided {
     pub net: (Net, Vec<usize>),
     pub output: Vec<usize>,
+    /// Sizes of the symbols of `x`.
+    pub sizes: &'static [&'static str],
     pub kinds: &'static [Kind],
 }
 
 impl Divided {
     pub fn all() -> Vec<Divided> {
         vec![
-            Divided { net: layer(), output: vec![4, 6, 16], kinds: OF_A_LAYER },
-            Divided { net: experts(), output: vec![10, 8], kinds: OF_EXPERTS },
-            Divided { net: convolutions(), output: vec![4, 5, 1, 1], kinds: OF_CONVOLUTIONS },
-            Divided { net: wide_products(), output: vec![4, 96], kinds: OF_WIDE_PRODUCTS },
-            Divided { net: pictures(), output: vec![2, 4, 3, 2], kinds: OF_PICTURES },
+            Divided { net: layer(), output: vec![4, 6, 16], sizes: &["batch=4", "seq=6"], kinds: OF_A_LAYER },
+            Divided { net: experts(), output: vec![10, 8], sizes: &["tokens=10"], kinds: OF_EXPERTS },
+            Divided { net: convolutions(), output: vec![4, 5, 1, 1], sizes: &["batch=4"], kinds: OF_CONVOLUTIONS },
+            Divided { net: wide_products(), output: vec![4, 96], sizes: &[], kinds: OF_WIDE_PRODUCTS },
+            Divided { net: pictures(), output: vec![2, 4, 3, 2], sizes: &["batch=2"], kinds: OF_PICTURES },
         ]
     }
 }

@@ -50,12 +50,12 @@ static AT: [&str; 2] = ["batch=8,seq=128", "batch=1,seq=128"];
 const CHOSEN_MAX: f64 = 1.05;
 const SPEARMAN_MIN: f64 = 0.8;
 
-fn number(json: &str, key: &str) -> f64 {
+pub fn number(json: &str, key: &str) -> f64 {
     let at = json.split_once(&format!("\"{key}\": ")).unwrap_or_else(|| panic!("no {key} in {json}")).1;
     at.split([',', '}']).next().unwrap().parse().unwrap()
 }
 
-fn printed_by(command: &mut Command) -> String {
+pub fn printed_by(command: &mut Command) -> String {
     let outcome = Outcome::run(command);
     assert_eq!(outcome.code, 0, "{}", outcome.stderr);
     outcome.stdout

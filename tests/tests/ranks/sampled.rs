@@ -2,14 +2,16 @@
 //! same bits over every transport
 
 use super::kinds::{Divided, Kind, PIPELINE, first_input, plan, run};
+use super::measured::{number, printed_by};
 use super::{Start, check_starts, started, starts};
 use sardonyx_base::Tensor;
 use sardonyx_format::tensor_io::save_npy;
 use sardonyx_tests::checked::check_artifact;
 use sardonyx_tests::damage::Random;
 use sardonyx_tests::prepared::model;
-use sardonyx_tests::programs::{Outcome, compile};
+use sardonyx_tests::programs::{Outcome, compile, program};
 use std::path::Path;
+use std::process::Command;
 
 /// Number of plans that are drawn; each is run over every transport.
 const PLANS: usize = 60;
@@ -39,6 +41,22 @@ fn output(folder: &Path, start: Start, ranks: usize) -> Vec<u8> {
     std::fs::read(folder.join("out/y.npy")).unwrap()
 }
 
+/// Bytes that the first rank takes from others in a call: simulated, and counted over each transport.
+fn taken_bytes(folder: &Path, divided: &Divided, starts: &[Start], ranks: usize) -> (f64, Vec<f64>) {
+    let at = |name: &str| folder.join(name);
+    let mut simulate = Command::new(program("sardonyx"));
+    simulate.arg("simulate").arg(at("m.onnx")).arg("--plan").arg(at("plan.toml"));
+    for size in divided.sizes {
+        simulate.args(["--at", size]);
+    }
+    let simulated = printed_by(simulate.args(["--topology", "one-host", "--json"]));
+    let artifact = at("m.sdx");
+    let mut arguments = vec!["bench", artifact.to_str().unwrap(), "--min-time", "0", "--json"];
+    divided.sizes.iter().for_each(|size| arguments.extend(["--dim", size]));
+    let counted = |start: &Start| number(&printed_by(&mut started(*start, ranks, &arguments)), "taken_bytes");
+    (number(&simulated, "taken_bytes"), starts.iter().map(counted).collect())
+}
+
 /// Part of `cargo xtask test --suite ranks`.
 #[test]
 #[ignore = "minutes"]
@@ -65,6 +83,8 @@ fn combinations_give_what_one_rank_gives() {
             assert!(output(folder.path(), start, mesh.iter().product()) == expected, "{what}, {start:?}: other bits");
             count += 1;
         }
+        let (simulated, counted) = taken_bytes(folder.path(), divided, &starts, mesh.iter().product());
+        assert!(counted.iter().all(|bytes| *bytes == simulated), "{what}: {simulated} simulated, {counted:?} counted");
     }
     println!("{count} combinations of {PLANS} plans and {starts:?}");
 }

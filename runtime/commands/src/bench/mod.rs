@@ -80,7 +80,7 @@ pub fn bench(args: &BenchArgs, out: &mut dyn Write) -> Result<()> {
     let inputs: Vec<(&str, Tensor)> = inputs.iter().map(|(n, t)| (n.as_str(), t.clone())).collect();
     let session = args.threads.session(&model)?;
     let mut cache = args.cache(&session)?;
-    let mut calls = 0;
+    let (mut calls, taken) = (0, session.taken_bytes());
     let times = match &mut cache {
         None => measure(args.min_time, || {
             calls += 1;
@@ -95,6 +95,7 @@ pub fn bench(args: &BenchArgs, out: &mut dyn Write) -> Result<()> {
             })?
         }
     };
+    let taken_per_call = (session.taken_bytes() - taken) / calls.max(1) as u64;
     let baseline = args.baseline(&session, &inputs)?;
     let kernels = args.kernels(&session, &inputs)?;
     if let Some(path) = &args.trace {
@@ -102,7 +103,8 @@ pub fn bench(args: &BenchArgs, out: &mut dyn Write) -> Result<()> {
         std::fs::write(path, text).map_err(|e| Error::io(path, "write", &e))?;
     }
     let (times, inputs, cache) = (&times[..], &inputs[..], cache.as_ref());
-    let report = Report { times, calls, entry, inputs, assumed, session: &session, cache, baseline, kernels };
+    let report =
+        Report { times, calls, taken_per_call, entry, inputs, assumed, session: &session, cache, baseline, kernels };
     if args.json { put!(out, "{}", report.json()) } else { put!(out, "{}", report.text()) }
 }
 
@@ -190,6 +192,8 @@ struct Report<'a> {
     times: &'a [f64],
     /// Number of calls, including the warm-up calls.
     calls: usize,
+    /// Number of bytes that a call brings to this rank from others.
+    taken_per_call: u64,
     entry: &'a str,
     inputs: &'a [(&'a str, Tensor)],
     assumed: Vec<(String, i64)>,
@@ -224,7 +228,7 @@ impl Report<'_> {
         });
         format!(
             "{{\"model\": {}, \"entry\": {}, \"median_ms\": {:.6}, \"q1_ms\": {:.6}, \"q3_ms\": {:.6}, \"p95_ms\": {:.6}, \"p99_ms\": {:.6}, \"min_ms\": {:.6}, \
-             \"iterations\": {}, \"calls\": {}, \"per_second\": {:.3}, \"threads\": {}, \"device\": \"{}\", \"exchange\": {}, \"cpu\": \"{}\", \"inputs\": {{{}}}, \"assumed\": {{{}}}, \
+             \"iterations\": {}, \"calls\": {}, \"per_second\": {:.3}, \"threads\": {}, \"device\": \"{}\", \"exchange\": {}, \"taken_bytes\": {}, \"cpu\": \"{}\", \"inputs\": {{{}}}, \"assumed\": {{{}}}, \
              \"cache\": {cache}, \"baseline\": {}, \"kernels\": {}}}",
             Json::from(self.session.model().file()),
             Json::from(self.entry),
@@ -240,6 +244,7 @@ impl Report<'_> {
             self.session.threads(),
             self.device(),
             self.session.exchange().map_or("null".into(), |how| Json::from(how.as_str()).to_string()),
+            self.taken_per_call,
             self.level(),
             inputs.join(", "),
             assumed.join(", "),
@@ -264,6 +269,10 @@ impl Report<'_> {
             false => format!("assumed     {}, as no size was given: --dim NAME=N\n", assumed.join(" ")),
         };
         let device = self.session.model().device_name();
+        let taken = match self.taken_per_call {
+            0 => String::new(),
+            n => format!("\nexchanges   {n} bytes per call from other ranks, counted"),
+        };
         let code = match self.session.exchange() {
             _ if device.is_host() => format!("threads     {}, code {}", self.session.threads(), self.level()),
             Some(how) => format!("device      {device}, ranks exchange {how}"),
@@ -271,7 +280,7 @@ impl Report<'_> {
         };
         format!(
             "inputs      {}\n{assumed}{cache}{code}\nmedian      {:.4} ms\nquartiles   {:.4} .. {:.4} ms\n\
-             p95, p99    {:.4}, {:.4} ms\nminimum     {:.4} ms\niterations  {}\nthroughput  {:.1} calls per second{}{}",
+             p95, p99    {:.4}, {:.4} ms\nminimum     {:.4} ms\niterations  {}\nthroughput  {:.1} calls per second{taken}{}{}",
             inputs.join(", "),
             self.quantile_ms(0.5),
             self.quantile_ms(0.25),

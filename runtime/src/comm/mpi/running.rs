@@ -7,6 +7,7 @@ use crate::comm::link::Exchange;
 use sardonyx_base::host::Collective;
 use sardonyx_base::schedule::{Move, Rounds, Source};
 use sardonyx_base::{DType, Error, Result};
+use std::sync::atomic::Ordering;
 
 /// A collective under way.
 pub struct Running {
@@ -100,7 +101,10 @@ impl Running {
             let mut all = true;
             for (one, came) in receives.iter_mut().zip(came).filter(|(_, came)| came.is_none()) {
                 match mpi.has_ended(one)? {
-                    true => *came = Some(std::mem::take(&mut one.bytes)),
+                    true => {
+                        mpi.taken.fetch_add(one.bytes.len() as u64, Ordering::Relaxed);
+                        *came = Some(std::mem::take(&mut one.bytes));
+                    }
                     false => all = false,
                 }
             }
