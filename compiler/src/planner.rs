@@ -32,6 +32,16 @@ pub struct Wanted<'t> {
     pub memory: Option<u64>,
 }
 
+/// What the best plan has most of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Goal {
+    /// A call of the given sizes ends soonest
+    #[default]
+    Latency,
+    /// Most elements of the batch per second, in batches that are multiples of the given one
+    Throughput,
+}
+
 /// Candidate plans for a model.
 pub struct Plans {
     /// Candidates, the best first.
@@ -40,26 +50,55 @@ pub struct Plans {
     pub sizes: Sizes,
     /// Name of a rank's device, or its share of one: `4 of 16 cores of NAME`.
     pub device: String,
+    /// Elements of the batch per second with the best plan; `None` if the model has no open batch, or nothing fits.
+    pub per_second: Option<f64>,
 }
 
 /// Plans a model. Errors: E0108 for a topology that is too small or names no device, E0406 for a device without a
 /// figure, E0204 and E0301 for sizes that the model does not have.
-pub fn plans(model: &Model, wanted: &Wanted) -> Result<Plans> {
+pub fn plans(model: &Model, wanted: &Wanted, goal: Goal) -> Result<Plans> {
     let (device, rates) = rates(wanted)?;
     wanted.topology.check_ranks(wanted.ranks)?;
     let (graph, sizes) = unsplit(model, wanted)?;
-    let task = Task {
-        graph: &graph,
-        sizes: &sizes,
-        topology: wanted.topology,
-        rates,
-        ranks: wanted.ranks,
-        memory: wanted.memory.map(|n| n as f64),
-        times: Times::new(wanted.topology),
+    let batch = distribute::batch(&graph).and_then(|batch| Some(batch.as_name()?.to_string()));
+    let planned = |sizes: Sizes| -> Result<Plans> {
+        let task = Task {
+            graph: &graph,
+            sizes: &sizes,
+            topology: wanted.topology,
+            rates,
+            ranks: wanted.ranks,
+            memory: wanted.memory.map(|n| n as f64),
+            times: Times::new(wanted.topology),
+        };
+        let candidates = plan(&task)?;
+        let best = candidates.first().filter(|best| best.fits).and_then(|best| best.estimate.as_ref().ok());
+        let n = batch.as_ref().and_then(|name| sizes.get(name));
+        let per_second = best.zip(n).map(|(best, n)| *n as f64 / best.time_us() * 1e6);
+        Ok(Plans { candidates, sizes, device: device.clone(), per_second })
     };
-    let candidates = plan(&task)?;
-    Ok(Plans { candidates, sizes, device })
+    let mut found = planned(sizes)?;
+    let (Goal::Throughput, Some(batch)) = (goal, &batch) else { return Ok(found) };
+    let inputs = || graph.inputs().map(|(_, _, ty)| ty.dims.as_slice()).collect::<Vec<&[Dim]>>();
+    let first = found.sizes.get(batch).copied().unwrap_or(1).max(1);
+    for factor in (1..=DOUBLINGS_MAX).map(|n| 1i64 << n) {
+        let mut at = wanted.at.clone();
+        at.insert(batch.clone(), first.saturating_mul(factor));
+        // A batch beyond what the model takes ends the search.
+        let Ok(sizes) = sizes_of_call((&graph.symbols, &graph.checks), inputs(), &at) else { break };
+        let next = planned(sizes)?;
+        if next.per_second.unwrap_or(0.0) < found.per_second.unwrap_or(0.0) * (1.0 + WORTH) {
+            break;
+        }
+        found = next;
+    }
+    Ok(found)
 }
+
+/// How often the batch is doubled in the search for the highest throughput, at most.
+const DOUBLINGS_MAX: u32 = 12;
+/// Fraction by which twice the batch must raise the throughput, as it also raises the time of a call.
+const WORTH: f64 = 0.03;
 
 /// The program before it is split, and the sizes of the call.
 fn unsplit(model: &Model, wanted: &Wanted) -> Result<(Graph, Sizes)> {

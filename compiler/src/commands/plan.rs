@@ -8,7 +8,7 @@ use super::{say, write_whole};
 use crate::compile::parse_dims;
 use crate::onnx::read_model_without_data;
 use crate::placement::text;
-use crate::planner::{Plans, Wanted, bytes_on_links, format_sizes, plans};
+use crate::planner::{Goal, Plans, Wanted, bytes_on_links, format_sizes, plans};
 use crate::replaced::{files_of_model, refuse_replacing};
 use crate::sizes::parse_sizes;
 use sardonyx_base::host::Collective;
@@ -42,6 +42,9 @@ pub struct PlanArgs {
     /// Memory of each rank for weights and intermediate results: 80G [default: no limit]
     #[arg(long, value_name = "BYTES", value_parser = byte_count)]
     pub memory: Option<u64>,
+    /// What the best plan has most of
+    #[arg(long, value_enum, default_value_t, value_name = "GOAL")]
+    pub goal: Goal,
     /// Sizes of the call to plan for: NAME=N[,NAME=N] [default: 1 for the first dimension of inputs, 128 for others]
     #[arg(long, value_name = "NAME=N,…")]
     pub at: Vec<String>,
@@ -86,7 +89,7 @@ pub fn plan(args: &PlanArgs, out: &mut dyn Write) -> Result<()> {
     if args.output.is_some() && args.output == args.svg {
         return Err(Error::user("E0001", "the plan and its drawing are the same file").help("give two names"));
     }
-    let found = plans(&model, &wanted).map_err(|e| e.file(&file))?;
+    let found = plans(&model, &wanted, args.goal).map_err(|e| e.file(&file))?;
     let best = &found.candidates[0];
     if !best.fits {
         return Err(nothing_fits(best, args.memory.unwrap_or(0)));
@@ -173,6 +176,9 @@ fn table(found: &Plans, comment: &str, args: &PlanArgs, out: &mut dyn Write) -> 
             say(out, &format!("  {count} x {name} of {}: {:.3} ms in all", size(bytes), time_us / 1e3))?;
         }
     }
+    if let (Goal::Throughput, Some(n)) = (args.goal, found.per_second) {
+        say(out, &format!("  {n:.1} per second in batches of this size"))?;
+    }
     match &args.output {
         Some(path) => say(out, &format!("wrote {}", path.display())),
         None => Ok(()),
@@ -242,6 +248,9 @@ fn json(found: &Plans, topology: &Topology, args: &PlanArgs) -> Json {
             ("places", c.places.len().into()),
             ("fits", c.fits.into()),
         ];
+        if let Some(axis) = c.gathered_weights {
+            all.push(("gathered_weights", axis.into()));
+        }
         if let Some(overlap) = &c.overlap {
             all.extend([("chunks", overlap.chunks.into()), ("in_turns", overlap.micro_batches.into())]);
         }
@@ -269,6 +278,7 @@ fn json(found: &Plans, topology: &Topology, args: &PlanArgs) -> Json {
         ("device", found.device.as_str().into()),
         ("ranks", args.ranks.get().into()),
         ("at", format_sizes(&found.sizes).into()),
+        ("per_second", found.per_second.into()),
         ("candidates", Json::list(found.candidates.iter().map(candidate))),
     ])
 }

@@ -62,6 +62,28 @@ fn a_plan_needs_no_weights_and_computes_what_one_rank_does() {
     assert_eq!(run("one.sdx"), run("two.sdx"));
 }
 
+#[test]
+fn throughput_is_found_with_larger_batches() {
+    let mut graph = two_products();
+    (graph.input, graph.output) = (vec![f32_value("x", &[-1, 256])], vec![f32_value("y", &[-1, 256])]);
+    let f = Folder::with(graph);
+    let plan = |more: &[&str]| f.json(&[&PLAN[..], &["--at", "n=2", "--json"], more].concat());
+    let (soonest, most) = (plan(&[]), plan(&["--goal", "throughput"]));
+    let rate = |json: &serde_json::Value| json["per_second"].as_f64().unwrap();
+    assert_eq!(soonest["at"], "at n=2");
+
+    assert!(rate(&most) > 1.5 * rate(&soonest), "{most}");
+    let time_us = most["candidates"][0]["time_us"].as_f64().unwrap();
+    let n: f64 = most["at"].as_str().unwrap().strip_prefix("at n=").unwrap().parse().unwrap();
+    assert!((rate(&most) * time_us / 1e6 / n - 1.0).abs() < 1e-3, "{most}");
+    // Less memory, a smaller batch.
+    let narrow = plan(&["--goal", "throughput", "--memory", "300000"]);
+    let narrow: f64 = narrow["at"].as_str().unwrap().strip_prefix("at n=").unwrap().parse().unwrap();
+    assert!(narrow < n, "{narrow} of {n}");
+    let told = f.good(&[&PLAN[..], &["--goal", "throughput", "-o", "plan.toml"]].concat());
+    assert!(told.contains(" per second in batches of this size\n"), "{told}");
+}
+
 /// The times in the drawing are those of the report, and its links are those of a simulation.
 #[test]
 fn candidates_are_drawn_beside_what_links_carry() {

@@ -46,8 +46,11 @@ pub fn reference(name: &str, of: &str, r#type: i32) -> AttributeProto {
     AttributeProto { name: name.into(), ref_attr_name: of.into(), r#type, ..Default::default() }
 }
 
+/// An f32 tensor; a negative dimension is the symbol `n`.
 pub fn f32_value(name: &str, dims: &[i64]) -> ValueInfoProto {
-    let dim = |&n: &i64| Dimension { value: Some(DimensionValue::DimValue(n)) };
+    let dim = |&n: &i64| Dimension {
+        value: Some(if n < 0 { DimensionValue::DimParam("n".into()) } else { DimensionValue::DimValue(n) }),
+    };
     let shape = Some(TensorShapeProto { dim: dims.iter().map(dim).collect() });
     let tensor = type_proto::Tensor { elem_type: 1, shape };
     let r#type = Some(TypeProto { value: Some(type_proto::Value::TensorType(tensor)) });

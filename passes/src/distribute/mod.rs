@@ -24,6 +24,7 @@ mod search;
 mod simulated;
 mod space;
 
+pub use crate::shard::batch;
 pub use estimate::{Estimate, Exchange};
 pub use machine::{Machine, Times};
 pub use simulated::{Event, Noise, Run, simulated};
@@ -31,7 +32,7 @@ pub use simulated::{Event, Noise, Run, simulated};
 use crate::options::Options;
 use crate::placement::{OperandPlace, Overlap, Stages};
 use crate::shard::{
-    Along, Ranks, Signature, State, States, batch, check_ranks, follows, operation_numbers, overlapped, sharded, split,
+    Along, Ranks, Signature, State, States, check_ranks, follows, operation_numbers, overlapped, sharded, split,
     with_operands_placed,
 };
 use crate::usual::Sizes;
