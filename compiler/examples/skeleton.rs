@@ -104,18 +104,8 @@ fn port(name: &str, elem_type: i32, dims: &[Result<i64, &str>]) -> ValueInfoProt
     ValueInfoProto { name: name.to_string(), r#type: Some(TypeProto { value }) }
 }
 
-fn main() -> std::process::ExitCode {
-    let args: Vec<String> = std::env::args().skip(1).collect();
-    let numbers: Vec<i64> = args.iter().filter_map(|arg| arg.parse().ok()).collect();
-    let ([layers, width, heads], Some(path)) = (&numbers[..], args.get(3)) else {
-        eprintln!("usage: skeleton LAYERS WIDTH HEADS FILE.onnx");
-        return 2.into();
-    };
-    let (layers, width, heads) = (*layers, *width, *heads);
-    if layers < 1 || heads < 1 || width < heads || width % heads != 0 {
-        eprintln!("error: the width has to be a multiple of the number of heads, and there is at least one layer");
-        return 2.into();
-    }
+/// Returns the Transformer, and the bytes of its absent weights. The width must be a multiple of the number of heads.
+pub fn transformer(layers: i64, width: i64, heads: i64) -> (ModelProto, i64) {
     let mut made = Skeleton::default();
     made.graph.name = "transformer".into();
     made.graph.input.push(port("ids", 7, &[Err("batch"), Err("seq")]));
@@ -132,11 +122,26 @@ fn main() -> std::process::ExitCode {
     let y = made.norm("norm", &x, width);
     made.graph.output.push(port(&y, 1, &[Err("batch"), Err("seq"), Ok(width)]));
     let opset_import = vec![OperatorSetIdProto { domain: String::new(), version: 20 }];
-    let model = ModelProto { ir_version: 9, opset_import, graph: Some(made.graph), ..Default::default() };
+    (ModelProto { ir_version: 9, opset_import, graph: Some(made.graph), ..Default::default() }, made.bytes)
+}
+
+fn main() -> std::process::ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let numbers: Vec<i64> = args.iter().filter_map(|arg| arg.parse().ok()).collect();
+    let ([layers, width, heads], Some(path)) = (&numbers[..], args.get(3)) else {
+        eprintln!("usage: skeleton LAYERS WIDTH HEADS FILE.onnx");
+        return 2.into();
+    };
+    let (layers, width, heads) = (*layers, *width, *heads);
+    if layers < 1 || heads < 1 || width < heads || width % heads != 0 {
+        eprintln!("error: the width has to be a multiple of the number of heads, and there is at least one layer");
+        return 2.into();
+    }
+    let (model, bytes) = transformer(layers, width, heads);
     if let Err(error) = std::fs::write(path, model.encode_to_vec()) {
         eprintln!("error: cannot write {path}: {error}");
         return 2.into();
     }
-    println!("{path}: {:.1} billion weights, none of them there", made.bytes as f64 / 4e9);
+    println!("{path}: {:.1} billion weights, none of them there", bytes as f64 / 4e9);
     0.into()
 }

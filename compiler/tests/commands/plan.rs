@@ -1,5 +1,9 @@
 //! `plan`, and `compile --plan` with its output: which plans are found, what they compute, and refusals
 
+#[allow(dead_code)] // The program writes the model to a file.
+#[path = "../../examples/skeleton.rs"]
+mod skeleton;
+
 use super::*;
 
 /// y = max(x · w, 0) · v for x [512, 256]; the matrices are in an external file, which may be missing.
@@ -60,6 +64,23 @@ fn a_plan_needs_no_weights_and_computes_what_one_rank_does() {
     let run = |name: &str| f.good(&["run", name, "--input", "x=random"]);
     assert!(run("one.sdx").contains("y f32 [512, 256]"));
     assert_eq!(run("one.sdx"), run("two.sdx"));
+}
+
+/// Columns of one product, rows of the next: the search finds the usual way to split a Transformer by itself.
+#[test]
+fn a_layer_with_one_token_has_two_all_reduces() {
+    const LAYERS: i64 = 2;
+    let f = Folder::new();
+    std::fs::write(f.path("gpt.onnx"), skeleton::transformer(LAYERS, 12288, 96).0.encode_to_vec()).unwrap();
+    let json = f.json(&["plan", "gpt.onnx", "--ranks", "8", "--topology", "dgx-h100", "--at", "seq=1", "--json"]);
+    let best = &json["candidates"][0];
+    assert_eq!((best["found_by"].as_str(), best["mesh"].to_string().as_str()), (Some("search"), "[8]"), "{json}");
+    let sums = best["exchanges"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|e| e["collective"].as_str().unwrap().starts_with("AllReduce"));
+    assert_eq!(sums.map(|e| e["count"].as_i64().unwrap()).sum::<i64>(), 2 * LAYERS, "{best}");
 }
 
 #[test]
