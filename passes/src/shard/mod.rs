@@ -6,6 +6,7 @@
 //! a symbol, so that there is a single program.
 
 mod algebra;
+mod buckets;
 mod chunks;
 mod halo;
 mod micro_batches;
@@ -71,7 +72,8 @@ pub fn sharded(graph: &Graph, options: &Options, states: &mut [States]) -> Resul
             graph = piped(&graph, stages, &mut missed)?;
         }
         let (local, more) = split(&graph, &options.mesh, &along.collect::<Vec<Along>>(), states)?;
-        graph = local;
+        // Micro-batches of a pipeline do not wait for each other.
+        graph = if options.stages.is_some() { local } else { buckets::joined(&local)? };
         missed.extend(more);
         if let Some(overlap) = &options.overlap {
             let (cut, more) = overlapped(&graph, overlap)?;

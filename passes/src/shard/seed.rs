@@ -17,8 +17,8 @@ use std::collections::HashMap;
 /// a processor: multiply-adds per second of a rank, seconds until all ranks have met, bytes per second exchanged
 /// between cores.
 const PRODUCTS: f64 = 25e9;
-const LATENCY: f64 = 5e-6;
-const BANDWIDTH: f64 = 4e9;
+pub const LATENCY: f64 = 5e-6;
+pub const BANDWIDTH: f64 = 4e9;
 
 /// Every rank holds tables of fewer bytes whole.
 const TABLE_BYTES_MIN: i64 = 16 << 20;

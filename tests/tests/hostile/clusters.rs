@@ -113,7 +113,12 @@ impl Subject for Topologies {
             Ok(topology) => topology,
             Err(e) => return refused(&e),
         };
-        for text in ["AllReduce mesh=0 by=add", "AllGather mesh=0 dim=0", "AllToAll mesh=0 split=0 join=1"] {
+        for text in [
+            "AllReduce mesh=0 by=add",
+            "AllGather mesh=0 dim=0",
+            "AllToAll mesh=0 split=0 join=1",
+            "Halo mesh=0 dim=0 before=1 after=2",
+        ] {
             let op = Collective::parse(text).expect("a collective");
             let ranks = topology.devices().min(8);
             let operands = operands_for(&op, ranks, 1 << random.below(20));
@@ -143,6 +148,7 @@ static PLANS: &[&str] = &[
     "mesh = [2]\n[[place]]\nnode = '/q/mm'\noutput = 0\naxis = 0\ndim = -1\nunit = 8\nruns = 1\n",
     "mesh = [2, 3]\nseeds = false\n[[place]]\nnode = '/lookup'\noutput = 0\ndim = 0\n[[place]]\nnode = '/norm'\ninput = 0\naxis = 1\n\
      dim = 1\n",
+    "mesh = [2]\nseeds = false\ngathered_weights = 0\n[overlap]\nmicro_batches = 2\n[[place]]\nnode = '/norm'\ninput = 0\ndim = 0\n",
     "mesh = [2]\nseeds = false\n[pipeline]\naxis = 0\nbegins = ['/mix']\nmicro_batches = 2\n",
     "mesh = [2, 2]\n[pipeline]\naxis = 0\nbegins = ['/scores']\n[[place]]\nnode = '/v/mm'\naxis = 1\noutput = 0\ndim = 2\n",
     "mesh = [4]\nseeds = false\n[[place]]\nnode = '/q/mm'\nop = 0\ninput = 1\ndim = 1\nunit = '8'\nruns = 1\n[[place]]\n\

@@ -33,6 +33,7 @@ static OF_A_LAYER: &[Kind] = &[
     kind("sequence", &[("/norm", "output = 0\ndim = 1")], "AllGather"),
     kind("tensor", &[("/up", "output = 0\ndim = 2")], "AllReduce"),
     kind("heads", &[("/query", "output = 0\ndim = 2\nunit = 4"), ("/keys", "output = 0\ndim = 2\nunit = 4")], "All"),
+    kind("summed", &[("/query", "input = 0\ndim = 2"), ("/keys", "input = 0\ndim = 2")], "AllReduce"),
     kind("pipeline", &[("/up", PIPELINE)], "Send"),
 ];
 

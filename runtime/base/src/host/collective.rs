@@ -107,6 +107,9 @@ pub enum Collective {
     },
 }
 
+/// Maximum number of a dimension, and of indices of a halo, of which a user may ask.
+const COUNT_MAX: usize = 64;
+
 /// Returns which of `n` items a rank holds: equally many on all ranks, except that the last ranks may hold fewer or
 /// none.
 pub fn part(n: usize, ranks: usize, rank: usize) -> Range<usize> {
@@ -223,9 +226,29 @@ impl Collective {
         }
     }
 
-    /// Parses a collective named by a user. Errors: E0001.
+    /// Parses a collective named by a user, which applies to made-up operands. Errors: E0001.
     pub fn from_user(text: &str) -> Result<Collective> {
-        Collective::parse(text).ok_or_else(|| Error::user("E0001", format!("there is no collective `{text}`")))
+        let op = Collective::parse(text);
+        let op = op.ok_or_else(|| Error::user("E0001", format!("there is no collective `{text}`")))?;
+        match op.counts().into_iter().find(|n| *n > COUNT_MAX) {
+            None => Ok(op),
+            Some(n) => {
+                Err(Error::user("E0001", format!("{n} in `{text}` is too large"))
+                    .help(format!("give at most {COUNT_MAX}")))
+            }
+        }
+    }
+
+    /// Dimensions that the collective names, and the numbers of indices of a halo.
+    fn counts(&self) -> Vec<usize> {
+        match *self {
+            Collective::AllGather { dim, .. } | Collective::ReduceScatter { dim, .. } => vec![dim],
+            Collective::Gather { dim, .. } | Collective::Scatter { dim, .. } => vec![dim],
+            Collective::AllToAll { split, join, .. } => vec![split, join],
+            Collective::Halo { dim, before, after, .. } => vec![dim, before, after],
+            Collective::AllReduce { .. } | Collective::Broadcast { .. } | Collective::Reduce { .. } => vec![],
+            Collective::Send { .. } | Collective::Barrier { .. } => vec![],
+        }
     }
 
     /// Parses text that `Display` has written, such as `AllReduce mesh=0 by=add`.
@@ -455,6 +478,9 @@ mod tests {
         assert_eq!(result("Halo mesh=0 dim=0 before=1 after=2", 1), [3, 4, 10, 20, 30, 40]);
         let beyond = Collective::parse("Broadcast mesh=0 root=2").unwrap().result(&operands, 0).unwrap_err();
         assert_eq!(beyond.code, "E0303");
+        let far = Collective::parse("Halo mesh=0 dim=0 before=3 after=0").unwrap().result(&operands, 1).unwrap_err();
+        assert_eq!(far.code, "E0303");
+        assert_eq!(Collective::from_user("AllToAll mesh=0 split=99999999999 join=0").unwrap_err().code, "E0001");
     }
 
     #[test]
