@@ -95,8 +95,9 @@ impl Placement {
         let size = |v: &Value| v.as_integer().filter(|n| (1..=PLANNED_RANKS_MAX).contains(n)).map(|n| n.to_string());
         let sizes: Option<Vec<String>> = sizes.iter().map(size).collect();
         let mesh = sizes.and_then(|sizes| mesh_of_at_most(&sizes.join("x"), PLANNED_RANKS_MAX));
-        let mesh =
-            mesh.ok_or_else(|| wrong(format!("`mesh` is a list of 1 to {PLANNED_RANKS_MAX} ranks in all: [2, 4]")))?;
+        let mesh = mesh.ok_or_else(|| {
+            wrong(format!("`mesh` is a list of at most 4 axes and 1 to {PLANNED_RANKS_MAX} ranks in all: [2, 4]"))
+        })?;
         let seeds = match table.get("seeds") {
             None => true,
             Some(value) => value.as_bool().ok_or_else(|| wrong("`seeds` is true or false"))?,
@@ -376,7 +377,7 @@ mod tests {
     fn what_is_wrong_is_said() {
         for (text, message) in [
             ("mesh = 3", "`mesh` is missing: [2, 4]"),
-            ("mesh = [5000]", "`mesh` is a list of 1 to 4096 ranks in all: [2, 4]"),
+            ("mesh = [5000]", "`mesh` is a list of at most 4 axes and 1 to 4096 ranks in all: [2, 4]"),
             (
                 "mesh = [2]\nspeed = 3",
                 "the plan has `speed`; it may have gathered_weights, mesh, overlap, pipeline, place, seeds",

@@ -87,7 +87,8 @@ pub fn plans(model: &Model, wanted: &Wanted, goal: Goal) -> Result<Plans> {
         // A batch beyond what the model takes ends the search.
         let Ok(sizes) = sizes_of_call((&graph.symbols, &graph.checks), inputs(), &at) else { break };
         let next = planned(sizes)?;
-        if next.per_second.unwrap_or(0.0) < found.per_second.unwrap_or(0.0) * (1.0 + WORTH) {
+        let (Some(before), Some(rate)) = (found.per_second, next.per_second) else { break };
+        if rate < before * (1.0 + WORTH) {
             break;
         }
         found = next;

@@ -359,12 +359,16 @@ pub fn mesh(text: &str) -> Option<Vec<i64>> {
     mesh_of_at_most(text, RANKS_MAX)
 }
 
+/// Maximum number of axes of a mesh, which the runtime supports.
+const AXES_MAX: usize = 4;
+
 /// As [`mesh`], for at most `most` ranks in all.
 pub fn mesh_of_at_most(text: &str, most: i64) -> Option<Vec<i64>> {
     let sizes: Vec<i64> =
         text.split('x').map(|n| n.parse().ok().filter(|n| (1..=most).contains(n))).collect::<Option<_>>()?;
     let ranks = sizes.iter().try_fold(1i64, |p, n| p.checked_mul(*n)).filter(|n| *n <= most)?;
-    Some(if ranks == 1 { vec![] } else { sizes.into_iter().filter(|n| *n > 1).collect() })
+    let axes: Vec<i64> = sizes.into_iter().filter(|n| *n > 1).collect();
+    Some(if ranks == 1 { vec![] } else { axes }).filter(|axes| axes.len() <= AXES_MAX)
 }
 
 impl Options {

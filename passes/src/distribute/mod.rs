@@ -32,8 +32,8 @@ pub use simulated::{Event, Noise, Run, simulated};
 use crate::options::Options;
 use crate::placement::{OperandPlace, Overlap, Stages};
 use crate::shard::{
-    Along, Ranks, Signature, State, States, check_ranks, follows, operation_numbers, overlapped, sharded, split,
-    with_operands_placed,
+    Along, Ranks, Signature, State, States, check_ranks, follows, joined, operation_numbers, overlapped, sharded,
+    split, with_operands_placed,
 };
 use crate::usual::Sizes;
 use sardonyx_base::{Dim, Result};
@@ -154,12 +154,32 @@ pub fn plan(task: &Task) -> Result<Vec<Candidate>> {
     let overlapped = all.iter().map(|c| with_overlap(task, c, best)).collect::<Result<Vec<_>>>()?;
     all.extend(overlapped.into_iter().flatten());
     let bytes = |c: &Candidate| c.estimate.as_ref().map_or(f64::INFINITY, Estimate::bytes);
-    all.sort_by(|a, b| {
+    let by_time = |a: &Candidate, b: &Candidate| {
         // If nothing fits, the candidate that needs the least memory comes first.
         let by_size = if a.fits || b.fits { std::cmp::Ordering::Equal } else { bytes(a).total_cmp(&bytes(b)) };
         b.fits.cmp(&a.fits).then(by_size).then(time(a).total_cmp(&time(b))).then(a.places.len().cmp(&b.places.len()))
-    });
+    };
+    all.sort_by(by_time);
+    // The places of a pipeline are estimated for the whole batch; a micro-batch of a fixed one may have too few units.
+    while let Some(why) = all.first().filter(|c| c.fits).and_then(|c| impossible(task.graph, c)) {
+        (all[0].estimate, all[0].fits) = (Err(why), false);
+        all.sort_by(by_time);
+    }
     Ok(all)
+}
+
+/// Returns the reason why micro-batches of a fixed batch cannot be placed as the candidate says, if so.
+fn impossible(graph: &Graph, candidate: &Candidate) -> Option<String> {
+    let stages = candidate.stages.as_ref().filter(|stages| stages.micro_batches > 1)?;
+    batch(graph)?.as_const()?;
+    let options = Options {
+        mesh: candidate.mesh.clone(),
+        places: candidate.places.clone(),
+        seeds: candidate.found_by == FoundBy::Rules,
+        stages: Some(stages.clone()),
+        ..Options::default()
+    };
+    program_of_ranks(graph, &options).err().map(|e| e.message)
 }
 
 /// Returns all meshes with this many ranks and one or two axes, sorted.
@@ -228,7 +248,7 @@ fn candidate_with_weights(
     gathered_weights: Option<usize>,
 ) -> Candidate {
     let estimate = local_program(task.graph, mesh, &places, found_by == FoundBy::Rules, gathered_weights)
-        .and_then(|local| estimate::estimate(&local, task.sizes, machine))
+        .and_then(|local| estimate::estimate(&joined(&local)?, task.sizes, machine))
         .map_err(|e| e.message);
     Candidate { gathered_weights, ..Candidate::new(task, mesh, found_by, (places, None), estimate) }
 }

@@ -102,6 +102,10 @@ pub fn simulated(
     for (v, node) in graph.values() {
         let ranks = &takes[v.index()];
         let exchange = collective(node);
+        if exchange.is_some() && !ranks.contains(&true) {
+            // Nobody reads the result, so calls do not compute it.
+            continue;
+        }
         // Compute times by rank.
         let times = match exchange {
             Some(_) => vec![],
@@ -178,7 +182,8 @@ fn taking_part(graph: &Graph, mesh: &[usize]) -> Vec<Ranks> {
     let is_send = |node: &Node| matches!(collective(node), Some(Collective::Send { .. }));
     let all: Ranks = vec![true; n].into();
     if !graph.nodes.iter().any(is_send) {
-        return vec![all; graph.nodes.len()];
+        let none: Ranks = vec![false; n].into();
+        return graph.live().into_iter().map(|live| if live { all.clone() } else { none.clone() }).collect();
     }
     let mut known: HashSet<Ranks> = HashSet::new();
     let mut shared = |ranks: Vec<bool>| match known.get(ranks.as_slice()) {

@@ -18,6 +18,7 @@ mod split;
 mod stages;
 
 pub use algebra::{Signature, follows, signature};
+pub use buckets::joined;
 pub use chunks::overlapped;
 pub use micro_batches::{batch, collective};
 pub use places::{operation_numbers, with_operands_placed};
@@ -72,8 +73,9 @@ pub fn sharded(graph: &Graph, options: &Options, states: &mut [States]) -> Resul
             graph = piped(&graph, stages, &mut missed)?;
         }
         let (local, more) = split(&graph, &options.mesh, &along.collect::<Vec<Along>>(), states)?;
-        // Micro-batches of a pipeline do not wait for each other.
-        graph = if options.stages.is_some() { local } else { buckets::joined(&local)? };
+        // Chunks and micro-batches do not wait for each other.
+        let parts = options.stages.is_some() || options.overlap.is_some();
+        graph = if parts { local } else { joined(&local)? };
         missed.extend(more);
         if let Some(overlap) = &options.overlap {
             let (cut, more) = overlapped(&graph, overlap)?;
