@@ -101,6 +101,10 @@ fn throughput_is_found_with_larger_batches() {
     let narrow = plan(&["--goal", "throughput", "--memory", "300000"]);
     let narrow: f64 = narrow["at"].as_str().unwrap().strip_prefix("at n=").unwrap().parse().unwrap();
     assert!(narrow < n, "{narrow} of {n}");
+    // What fits nowhere does not fit in larger batches.
+    let refused = |goal: &str| f.bad(&[&PLAN[..], &["--at", "n=2", "--memory", "1K", "--goal", goal]].concat());
+    assert_eq!(refused("throughput").0, 2);
+    assert_eq!(refused("throughput"), refused("latency"));
     let told = f.good(&[&PLAN[..], &["--goal", "throughput", "-o", "plan.toml"]].concat());
     assert!(told.contains(" per second in batches of this size\n"), "{told}");
 }

@@ -1,8 +1,10 @@
 // RUN: sardonyx-opt %s --pass-pipeline='builtin.module(shard)' --option mesh=2 | FileCheck %s
+// RUN: sardonyx-opt %s --pass-pipeline='builtin.module(shard)' --option mesh=2 --option overlap=2 | FileCheck %s --check-prefix=CHUNKS
 
 !x = !sdx.tensor<[4, 16], f32>
 
 // Small sums that do not depend on each other are exchanged together; the one that depends on them is not.
+// Chunks and micro-batches are exchanged each by itself.
 
 // CHECK-LABEL: func.func @three
 // CHECK: %[[A:.*]] = sdx.contract
@@ -16,6 +18,8 @@
 // CHECK: sdx.map "mul"
 // CHECK: sdx.host "AllReduce mesh=0 by=add"
 // CHECK-NOT: sdx.host "AllReduce
+// CHUNKS-LABEL: func.func @three
+// CHUNKS-COUNT-4: sdx.host "AllReduce mesh=0 by=add"(%{{.*}} : (!sdx.tensor<[2, 16], f32>)
 func.func @three(%x: !x {sdx.name = "x"}) -> !x attributes {sdx.results = ["y"], sdx.symbols = []} {
   %p = sdx.place %x on 0 split ["1", "1", "1"] : !x -> !x
   %v = sdx.param "v" : <[16, 16], f32>
