@@ -138,8 +138,9 @@ fn a_plan_is_within_the_memory_or_none_is_given() {
             times: Times::new(&topology),
         };
         let free = plan(&task(None)).unwrap();
-        assert!(free[0].fits && free.iter().all(|c| c.estimate.is_ok()), "{free:?}");
-        let times: Vec<f64> = free.iter().map(|c| c.estimate.as_ref().unwrap().time_us()).collect();
+        // Micro-batches of a fixed batch may have too few rows.
+        assert!(free[0].fits && free.iter().all(|c| c.estimate.is_ok() || c.stages.is_some()), "{free:?}");
+        let times: Vec<f64> = free.iter().filter_map(|c| Some(c.estimate.as_ref().ok()?.time_us())).collect();
         assert!(times.windows(2).all(|pair| pair[0] <= pair[1]), "the fastest is first");
         let limit = free[0].estimate.as_ref().unwrap().bytes() * 0.7;
         let narrow = plan(&task(Some(limit))).unwrap();
