@@ -253,8 +253,8 @@ fn candidate_with_weights(
     Candidate { gathered_weights, ..Candidate::new(task, mesh, found_by, (places, None), estimate) }
 }
 
-/// Maximum number of meshes of three axes that are tried because they suit products.
-const GRIDS_MAX: usize = 2;
+/// Maximum number of meshes of three axes that are tried because they suit products; each takes as long as several of two.
+const GRIDS_MAX: usize = 1;
 
 /// Returns the meshes of three axes that suit the largest products.
 fn grids(task: &Task) -> Result<Vec<Vec<i64>>> {
@@ -278,10 +278,10 @@ static OVERLAPS: [[usize; 2]; 6] = [[2, 1], [4, 1], [8, 1], [16, 1], [1, 2], [1,
 const WORTH: f64 = 0.03;
 
 /// Returns the candidate with the fastest overlap, or `None` if no overlap is faster than `plain`. Nothing is tried if
-/// the candidate could not be the best one even with all its exchanges hidden.
+/// the candidate is beyond the memory, or could not be the best one even with all its exchanges hidden.
 fn with_overlap(task: &Task, plain: &Candidate, best_us: f64) -> Result<Option<Candidate>> {
     let (Ok(estimate), None) = (&plain.estimate, &plain.stages) else { return Ok(None) };
-    if estimate.compute_us >= best_us || estimate.waits_us() < WORTH * estimate.time_us() {
+    if !plain.fits || estimate.compute_us >= best_us || estimate.waits_us() < WORTH * estimate.time_us() {
         return Ok(None);
     }
     let machine = Machine::new(task.rates, &plain.mesh, &task.times);
