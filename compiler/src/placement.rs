@@ -41,7 +41,7 @@ use sardonyx_base::json::Json;
 use sardonyx_base::{Dim, Error, Result};
 use sardonyx_dialects::sdx::Place;
 use sardonyx_passes::distribute::{Candidate, FoundBy};
-use sardonyx_passes::options::{Options, PLANNED_RANKS_MAX, mesh_of_at_most};
+use sardonyx_passes::options::{AXES_MAX, Options, PLANNED_RANKS_MAX, mesh_of_at_most};
 use sardonyx_passes::{CHUNKS_MAX, MICRO_BATCHES_MAX, OperandPlace, Overlap, Stages};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -96,7 +96,9 @@ impl Placement {
         let sizes: Option<Vec<String>> = sizes.iter().map(size).collect();
         let mesh = sizes.and_then(|sizes| mesh_of_at_most(&sizes.join("x"), PLANNED_RANKS_MAX));
         let mesh = mesh.ok_or_else(|| {
-            wrong(format!("`mesh` is a list of at most 4 axes and 1 to {PLANNED_RANKS_MAX} ranks in all: [2, 4]"))
+            wrong(format!(
+                "`mesh` is a list of at most {AXES_MAX} axes and 1 to {PLANNED_RANKS_MAX} ranks in all: [2, 4]"
+            ))
         })?;
         let seeds = match table.get("seeds") {
             None => true,

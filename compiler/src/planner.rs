@@ -32,7 +32,7 @@ pub struct Wanted<'t> {
     pub memory: Option<u64>,
 }
 
-/// What the best plan has most of.
+/// The quantity by which plans are compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Goal {
     /// A call of the given sizes ends soonest
@@ -96,7 +96,7 @@ pub fn plans(model: &Model, wanted: &Wanted, goal: Goal) -> Result<Plans> {
     Ok(found)
 }
 
-/// How often the batch is doubled in the search for the highest throughput, at most.
+/// Maximum number of times that the search for the highest throughput doubles the batch.
 const DOUBLINGS_MAX: u32 = 12;
 /// Fraction by which twice the batch must raise the throughput, as it also raises the time of a call.
 const WORTH: f64 = 0.03;

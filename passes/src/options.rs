@@ -360,7 +360,7 @@ pub fn mesh(text: &str) -> Option<Vec<i64>> {
 }
 
 /// Maximum number of axes of a mesh, which the runtime supports.
-const AXES_MAX: usize = 4;
+pub const AXES_MAX: usize = 4;
 
 /// As [`mesh`], for at most `most` ranks in all.
 pub fn mesh_of_at_most(text: &str, most: i64) -> Option<Vec<i64>> {

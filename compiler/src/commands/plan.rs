@@ -42,7 +42,7 @@ pub struct PlanArgs {
     /// Memory of each rank for weights and intermediate results: 80G [default: no limit]
     #[arg(long, value_name = "BYTES", value_parser = byte_count)]
     pub memory: Option<u64>,
-    /// What the best plan has most of
+    /// The quantity by which plans are compared
     #[arg(long, value_enum, default_value_t, value_name = "GOAL")]
     pub goal: Goal,
     /// Sizes of the call to plan for: NAME=N[,NAME=N] [default: 1 for the first dimension of inputs, 128 for others]

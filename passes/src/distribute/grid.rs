@@ -5,12 +5,13 @@
 //! nearly cubes (COSMA; Kwasniewski et al., 2019).
 
 use super::search::{Choice, Search};
-use super::space::Space;
-use crate::shard::{Signature, State};
+use super::space::products;
+use crate::shard::{Signature, State, fixed_values};
+use sardonyx_base::{Dim, Result};
 use sardonyx_dialects::sdx::{ContractSpec, Graph, Node, Op};
 use std::collections::BTreeMap;
 
-/// What an axis of a grid cuts.
+/// Extent of products that an axis of a grid cuts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cut {
     Rows,
@@ -33,37 +34,36 @@ pub fn grid(extents: [f64; 3], ranks: usize) -> [usize; 3] {
     fitting.min_by(|a, b| words(extents, *a).total_cmp(&words(extents, *b))).unwrap_or([1, 1, ranks])
 }
 
-/// Returns the grids of the products that take most of a program's multiplications, at most `count`, for which a rank
-/// touches fewer words than with any cuts along two extents; as the sizes of three axes of a mesh, which cut rows,
-/// columns and sums.
-pub fn of_program(space: &Space, ranks: usize, count: usize) -> Vec<[usize; 3]> {
+/// Returns the grid of the products that take most of a program's multiplications, among those grids that cut all three
+/// extents; as the sizes of three axes of a mesh, which cut rows, columns and sums.
+pub fn of_program(graph: &Graph, size: &dyn Fn(&Dim) -> Result<f64>, ranks: usize) -> Result<Option<[usize; 3]>> {
+    let (live, fixed) = (graph.live(), fixed_values(graph));
     let mut work: BTreeMap<[usize; 3], f64> = BTreeMap::new();
-    for (v, node) in space.graph.values().filter(|(v, _)| !space.ways[v.index()].is_empty()) {
-        let Some(extents) = extents(space, node) else { continue };
-        *work.entry(grid(extents, ranks)).or_default() += space.products[v.index()];
+    for (_, node) in graph.values().filter(|(v, _)| live[v.index()] && !fixed[v.index()]) {
+        let Some(extents) = extents(graph, node, size)? else { continue };
+        *work.entry(grid(extents, ranks)).or_default() += products(graph, node, size)?;
     }
-    let mut grids: Vec<([usize; 3], f64)> = work.into_iter().filter(|(cuts, _)| cuts.iter().all(|d| *d > 1)).collect();
-    grids.sort_by(|a, b| b.1.total_cmp(&a.1));
-    grids.into_iter().take(count).map(|(cuts, _)| cuts).collect()
+    // Of equal ones the first.
+    let most = work.into_iter().rev().filter(|(cuts, _)| cuts.iter().all(|d| *d > 1));
+    Ok(most.max_by(|a, b| a.1.total_cmp(&b.1)).map(|(cuts, _)| cuts))
 }
 
 /// Returns the extents m, n and k of a contraction, `None` for other operations and if batches are multiplied.
-fn extents(space: &Space, node: &Node) -> Option<[f64; 3]> {
-    let Op::Contract(spec) = &node.op else { return None };
+fn extents(graph: &Graph, node: &Node, size: &dyn Fn(&Dim) -> Result<f64>) -> Result<Option<[f64; 3]>> {
+    let Op::Contract(spec) = &node.op else { return Ok(None) };
     let letters = [(0, Cut::Rows), (1, Cut::Columns), (0, Cut::Depth)];
     let is_batch = |c: &char| spec.right.contains(c) && spec.result.contains(c);
     if spec.left.iter().any(is_batch) {
-        return None;
+        return Ok(None);
     }
     let mut extents = [1.0; 3];
     for (extent, (side, cut)) in extents.iter_mut().zip(letters) {
-        let dims = &space.graph.ty(node.args[side]).dims;
-        let own = [&spec.left, &spec.right][side].iter().zip(dims);
+        let own = [&spec.left, &spec.right][side].iter().zip(&graph.ty(node.args[side]).dims);
         for (_, dim) in own.filter(|(c, _)| cut_of(spec, **c) == cut) {
-            *extent *= space.size(dim).ok()?;
+            *extent *= size(dim)?;
         }
     }
-    Some(extents)
+    Ok(Some(extents))
 }
 
 fn cut_of(spec: &ContractSpec, letter: char) -> Cut {
@@ -80,19 +80,19 @@ pub fn choice(search: &Search) -> Choice {
     let cuts = [Cut::Rows, Cut::Columns, Cut::Depth];
     for ((space, cut), of_axis) in search.spaces.iter().zip(cuts).zip(&mut choice) {
         for (v, node) in space.graph.values() {
-            let found = space.ways[v.index()].iter().position(|way| cuts_so(space.graph, node, way, cut));
+            let found = space.ways[v.index()].iter().position(|way| cuts_so(node, way, cut));
             of_axis[v.index()] = found.unwrap_or(0);
         }
     }
     choice
 }
 
-/// Whether a strategy cuts a contraction in this way.
-fn cuts_so(graph: &Graph, node: &Node, way: &Signature, cut: Cut) -> bool {
+/// Returns whether a strategy cuts a contraction in this way.
+fn cuts_so(node: &Node, way: &Signature, cut: Cut) -> bool {
     let Op::Contract(spec) = &node.op else { return false };
     let sides = [&spec.left, &spec.right];
-    way.operands.iter().zip(sides).zip(&node.args).any(|((state, letters), arg)| match state {
-        State::Split(split) => split.dim < graph.ty(*arg).rank() && cut_of(spec, letters[split.dim]) == cut,
+    way.operands.iter().zip(sides).any(|(state, letters)| match state {
+        State::Split(split) => cut_of(spec, letters[split.dim]) == cut,
         State::Whole | State::Partial(_) | State::Halo(_) => false,
     })
 }

@@ -141,9 +141,7 @@ pub fn plan(task: &Task) -> Result<Vec<Candidate>> {
         all.extend(candidates(task, &mesh)?);
         all.extend(pipelines(task, &mesh)?);
     }
-    for mesh in grids(task)? {
-        all.push(grid_candidate(task, &mesh)?);
-    }
+    all.extend(grid_candidate(task)?);
     for mesh in meshes_of_three(task) {
         // Splits the batch along the second axis and matrices along the third.
         let ways = vec![(FoundBy::Rules, places_within_stages(task, mesh[1])?)];
@@ -253,22 +251,16 @@ fn candidate_with_weights(
     Candidate { gathered_weights, ..Candidate::new(task, mesh, found_by, (places, None), estimate) }
 }
 
-/// Maximum number of meshes of three axes that are tried because they suit products; each takes as long as several of two.
-const GRIDS_MAX: usize = 1;
-
-/// Returns the meshes of three axes that suit the largest products.
-fn grids(task: &Task) -> Result<Vec<Vec<i64>>> {
-    let all = spaces(task, &[task.ranks as i64])?;
-    let grids = grid::of_program(&all[0], task.ranks, GRIDS_MAX);
-    Ok(grids.into_iter().map(|cuts| cuts.map(|d| d as i64).to_vec()).collect())
-}
-
-fn grid_candidate(task: &Task, mesh: &[i64]) -> Result<Candidate> {
-    let machine = Machine::new(task.rates, mesh, &task.times);
-    let spaces = spaces(task, mesh)?;
+/// Returns the candidate for a mesh of three axes that suits the largest products, if there is one.
+fn grid_candidate(task: &Task) -> Result<Option<Candidate>> {
+    let size = |d: &Dim| Ok(d.eval_named(&|name| task.sizes.get(name).copied())? as f64);
+    let Some(cuts) = grid::of_program(task.graph, &size, task.ranks)? else { return Ok(None) };
+    let mesh = cuts.map(|d| d as i64);
+    let machine = Machine::new(task.rates, &mesh, &task.times);
+    let spaces = spaces(task, &mesh)?;
     let search = Search { machine: &machine, spaces: &spaces, us_per_byte: 0.0 };
     let places = searched(&search, grid::choice(&search))?;
-    Ok(candidate(task, &machine, mesh, (FoundBy::SearchFromGrid, places)))
+    Ok(Some(candidate(task, &machine, &mesh, (FoundBy::SearchFromGrid, places))))
 }
 
 /// Pairs (number of chunks, number of micro-batches) that are tried.

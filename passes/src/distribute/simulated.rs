@@ -10,7 +10,7 @@ use crate::shard::collective;
 use crate::usual::Sizes;
 use sardonyx_base::host::Collective;
 use sardonyx_base::random::Random;
-use sardonyx_base::schedule::{Move, Operand, Rounds, direct};
+use sardonyx_base::schedule::{Move, Operand, Rounds, bytes_of_others, direct};
 use sardonyx_base::{Dim, Result};
 use sardonyx_cluster::{Group, Outcome, Simulation, Topology};
 use sardonyx_dialects::sdx::{Graph, Node, Op, SymbolKind, TensorType, Value};
@@ -131,8 +131,7 @@ pub fn simulated(
                 let groups = schedules.groups((op, graph.ty(node.args[0])), (&mesh, &sizes), ranks)?;
                 for (members, rounds) in &groups {
                     for (own, (rank, rounds)) in members.iter().zip(rounds.iter()).enumerate() {
-                        let moves = rounds.iter().flatten().filter(|m| m.from.rank() != own);
-                        run.taken[*rank] += moves.map(|m| m.bytes as u64).sum::<u64>();
+                        run.taken[*rank] += bytes_of_others(rounds, own) as u64;
                     }
                 }
                 let groups: Vec<Group> = groups.iter().map(|(members, rounds)| Group { members, rounds }).collect();

@@ -62,7 +62,7 @@ impl<'g> Space<'g> {
         Ok(space)
     }
 
-    pub fn size(&self, d: &Dim) -> Result<f64> {
+    fn size(&self, d: &Dim) -> Result<f64> {
         Ok(d.eval_named(&|name| self.sizes.get(name).copied())? as f64)
     }
 

@@ -10,7 +10,7 @@ use crate::usual;
 use sardonyx_base::host::Collective;
 use sardonyx_base::reduction::Reduction;
 use sardonyx_base::usual::LARGE;
-use sardonyx_base::{DType, Dim, Error, HostOp, Result};
+use sardonyx_base::{DType, Dim, Error, Result};
 use sardonyx_dialects::sdx::{Graph, Host, Node, Op, TensorType, Value};
 use std::collections::BTreeSet;
 
@@ -166,12 +166,8 @@ impl Joining<'_> {
         }
         let whole = flat(&sizes.iter().cloned().fold(Dim::constant(0), |all, n| all + n));
         let all = self.out.add_as(Op::Concat { axis: 0 }, &parts, None, &origins)?;
-        let Op::Host(host) = &first.op else {
-            return Err(Error::defect("a collective is a host operation"));
-        };
-        let HostOp::Collective(op) = host.op else { return Err(Error::defect("not a collective")) };
-        let host =
-            Host { op: HostOp::Collective(op), bodies: vec![], group: self.next_group, result: 0, binds: vec![] };
+        let Op::Host(host) = &first.op else { return Err(Error::defect("a collective is a host operation")) };
+        let host = Host { group: self.next_group, ..(**host).clone() };
         self.next_group += 1;
         let all = self.out.add_as(Op::Host(Box::new(host)), &[all], Some(whole), &origins)?;
         let mut start = Dim::constant(0);

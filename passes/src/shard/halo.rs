@@ -6,13 +6,12 @@
 
 use super::redistribute::Local;
 use super::split::{Ranks, Split, State, TIME};
-use sardonyx_base::Dim;
-use sardonyx_base::Result;
 use sardonyx_base::host::{Collective, part};
+use sardonyx_base::{Dim, Result};
 use sardonyx_dialects::sdx::{Graph, Node, Op, TensorType, Value, WindowSpec};
 use std::ops::Range;
 
-/// How the ranks hold a padded dimension: each has the elements that its positions of a window read.
+/// Parts of a padded dimension: each rank has the elements that its positions of a window read.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Halo {
     /// The padded dimension.
@@ -108,7 +107,7 @@ impl Reach {
         Some(Reach { moves, before, after, is_exact })
     }
 
-    /// Whether no rank needs elements of others.
+    /// Returns whether no rank needs elements of others.
     fn is_own(&self) -> bool {
         self.before == 0 && self.after == 0
     }

@@ -147,7 +147,8 @@ impl<'g> Local<'g> {
     /// Returns the whole value for the operation that is being placed. Weights may be gathered just before it.
     pub fn needed_whole(&mut self, v: Value) -> Result<Value> {
         let is_needed_in_calls = self.fixed.get(self.placed.len()).is_some_and(|fixed| !fixed);
-        match self.split_of_weights(v).filter(|_| self.along.gathers && is_needed_in_calls) {
+        let split = if self.along.gathers && is_needed_in_calls { self.split_of_weights(v) } else { None };
+        match split {
             Some(split) => self.weights(v, &split),
             None => self.whole_value(v),
         }

@@ -16,7 +16,7 @@ use crate::device::{Address, Block};
 use crate::stop::Stop;
 use prost::Message;
 use sardonyx_base::host::Collective;
-use sardonyx_base::schedule::{Algorithm, Move, Operand, Rounds, Source, direct};
+use sardonyx_base::schedule::{Algorithm, Move, Operand, Rounds, Source, bytes_of_others, direct};
 use sardonyx_base::view::TensorView;
 use sardonyx_base::{DType, Error, Result};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -48,7 +48,13 @@ pub struct Shared {
 }
 
 /// A collective, its operands, and the schedule that was computed for them.
-type Known = (Collective, Vec<Operand>, Arc<Rounds>);
+type Known = (Collective, Vec<Operand>, Arc<Schedule>);
+
+/// The moves of this rank, and the number of bytes that they take from others.
+struct Schedule {
+    rounds: Rounds,
+    taken: usize,
+}
 
 /// The other ranks.
 pub enum Members {
@@ -133,18 +139,19 @@ impl Shared {
         }
     }
 
-    /// Returns this rank's moves by round, after checking that operands and result fit. Errors: E0303.
-    fn rounds(&self, what: &Exchange) -> Result<Arc<Rounds>> {
+    /// Returns this rank's moves, after checking that operands and result fit. Errors: E0303.
+    fn schedule(&self, what: &Exchange) -> Result<Arc<Schedule>> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let found = known.iter().find(|(op, of, _)| op == what.op && of == what.operands);
-        if let Some((.., rounds)) = found {
-            return Ok(rounds.clone());
+        if let Some((.., schedule)) = found {
+            return Ok(schedule.clone());
         }
         fitting(what)?;
-        let rounds = Arc::new(direct(what.op, what.operands, what.own));
+        let rounds = direct(what.op, what.operands, what.own);
+        let schedule = Arc::new(Schedule { taken: bytes_of_others(&rounds, what.own), rounds });
         known.truncate(KNOWN_MAX - 1);
-        known.insert(0, (*what.op, what.operands.to_vec(), rounds.clone()));
-        Ok(rounds)
+        known.insert(0, (*what.op, what.operands.to_vec(), schedule.clone()));
+        Ok(schedule)
     }
 
     /// Carries out the moves of a round. With `gives`, the index of this rank, the result is also written to all other
@@ -333,7 +340,7 @@ impl Link for Shared {
             // SAFETY: the caller guarantees it.
             return unsafe { self.begin_send(what, from) };
         }
-        self.rounds(what)?;
+        self.schedule(what)?;
         let slot = (self.met[axis].fetch_add(1, Ordering::Relaxed) % 2) as usize;
         let segment = &self.segment;
         let place =
@@ -368,7 +375,8 @@ impl Link for Shared {
             return unsafe { self.end_send(what, [sender, receiver], from, to, stop) };
         }
         let (segment, axis, n, result_bytes) = (&self.segment, op.mesh(), ranks.len(), result.bytes());
-        let rounds = self.rounds(what)?;
+        let schedule = self.schedule(what)?;
+        let rounds = &schedule.rounds;
         let slot = (self.met[axis].load(Ordering::Relaxed).wrapping_sub(1) % 2) as usize;
         let posted = segment.posted(self.rank, axis, slot);
         let wait = |phase| self.wait(op, axis, ranks, phase, stop);
@@ -402,10 +410,9 @@ impl Link for Shared {
             op.finish(operands[own].dtype, unsafe { std::slice::from_raw_parts_mut(to, result_bytes) }, n, own);
         }
         // The later rounds, if any, were carried out by the ranks that gave their results.
-        let moves = rounds.iter().flatten().filter(|m| m.from.rank() != own);
-        self.taken.fetch_add(moves.map(|m| m.bytes as u64).sum(), Ordering::Relaxed);
+        self.taken.fetch_add(schedule.taken as u64, Ordering::Relaxed);
         let last = all.iter().map(|p| p.at_ns).max().unwrap_or(0);
-        self.arrives(op, last, |wire| wire.takes(&rounds, own), stop)
+        self.arrives(op, last, |wire| wire.takes(rounds, own), stop)
     }
 
     fn arena(&self, bytes: usize) -> Option<Result<Block>> {

@@ -4,7 +4,7 @@
 //! round, plus the bytes at the link's rate. A rank that does other work between beginning and ending an exchange hides
 //! this time.
 
-use sardonyx_base::schedule::Rounds;
+use sardonyx_base::schedule::{Rounds, bytes_of_others};
 use std::num::NonZeroU64;
 use std::time::Duration;
 
@@ -25,8 +25,7 @@ impl Wire {
     pub fn takes(&self, rounds: &Rounds, own: usize) -> Duration {
         let others = |moves: &Vec<_>| moves.iter().any(|m: &sardonyx_base::schedule::Move| m.from.rank() != own);
         let n = rounds.iter().filter(|moves| others(moves)).count();
-        let taken = rounds.iter().flatten().filter(|m| m.from.rank() != own);
-        self.takes_for(n as u32, taken.map(|m| m.bytes as u64).sum())
+        self.takes_for(n as u32, bytes_of_others(rounds, own) as u64)
     }
 
     /// Returns the time for `rounds` rounds with `bytes` bytes in total: their latencies, plus the bytes at the rate.

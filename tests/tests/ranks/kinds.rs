@@ -235,6 +235,13 @@ pub fn run(
     Ok((outputs[0].1.to_vec().unwrap(), main.hosts.into_iter().map(|host| host.op).collect()))
 }
 
+/// Checks the results of several ranks against those of one.
+pub fn check_near(got: &[f32], wanted: &[f32], what: &str) {
+    assert_eq!(got.len(), wanted.len(), "{what}");
+    let worst = got.iter().zip(wanted).map(|(a, b)| (a - b).abs() / b.abs().max(1.0)).fold(0.0, f32::max);
+    assert!(worst <= 1e-5, "{what}: {worst} off");
+}
+
 fn check(folder: &Path, net: &(Net, Vec<usize>), wanted: &[f32], mesh: &[usize], kinds: &[&Kind]) {
     let names: Vec<&str> = kinds.iter().map(|kind| kind.name).collect();
     let what = format!("{} on {mesh:?}", names.join(" and "));
@@ -246,9 +253,7 @@ fn check(folder: &Path, net: &(Net, Vec<usize>), wanted: &[f32], mesh: &[usize],
         let found = hosts.iter().any(|host| host.starts_with(op) && host.contains(&along));
         assert!(found, "{what}: no {op} along axis {axis} among {hosts:?}");
     }
-    assert_eq!(got.len(), wanted.len(), "{what}");
-    let worst = got.iter().zip(wanted).map(|(a, b)| (a - b).abs() / b.abs().max(1.0)).fold(0.0, f32::max);
-    assert!(worst <= 1e-5, "{what}: {worst} off");
+    check_near(&got, wanted, &what);
 }
 
 /// A net with the dimensions of its input `x`, those of its output `y`, and the strategies to divide it.

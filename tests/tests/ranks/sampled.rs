@@ -1,7 +1,7 @@
 //! combinations of model, kinds of division, ranks and transport, drawn at random  =>  the results of one rank, with the
 //! same bits over every transport
 
-use super::kinds::{Divided, Kind, PIPELINE, first_input, plan, run};
+use super::kinds::{Divided, Kind, PIPELINE, check_near, first_input, plan, run};
 use super::measured::{number, printed_by};
 use super::{Start, check_starts, started, starts};
 use sardonyx_base::Tensor;
@@ -73,8 +73,7 @@ fn combinations_give_what_one_rank_gives() {
         let what = format!("{} on {mesh:?}", names.join(" and "));
         let (got, _) =
             run(folder.path(), &divided.net, Some(&plan(&mesh, &kinds))).unwrap_or_else(|e| panic!("{what}: {e}"));
-        let worst = got.iter().zip(wanted).map(|(a, b)| (a - b).abs() / b.abs().max(1.0)).fold(0.0, f32::max);
-        assert!(got.len() == wanted.len() && worst <= 1e-5, "{what}: {worst} off");
+        check_near(&got, wanted, &what);
         save_npy(folder.path().join("x.npy"), &first_input(&divided.net.1)).unwrap();
         let expected = folder.path().join("y.npy");
         save_npy(&expected, &Tensor::from_vec(divided.output.clone(), got)).unwrap();

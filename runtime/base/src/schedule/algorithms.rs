@@ -5,7 +5,7 @@
 //! neighbours only (rings). The algorithm fixes the order of reductions, which is the same on all transports, since it
 //! is part of the schedule.
 
-use super::{Move, Operand, Rounds, Source, direct, joined, reduced};
+use super::{Move, Operand, Rounds, Source, direct, joined, reduced, wholes};
 use crate::host::{Collective, part};
 use crate::reduction::Reduction;
 use std::ops::Range;
@@ -193,7 +193,7 @@ impl Own<'_> {
 
     /// For each source, the moves of its operand to its location in the gathered result.
     fn blocks(&self, dim: usize) -> Vec<Vec<Move>> {
-        self.by_source(joined(self.operands, dim, |_| None))
+        self.by_source(joined(self.operands, dim, wholes(self.operands, dim)))
     }
 
     fn by_source(&self, moves: impl IntoIterator<Item = Move>) -> Vec<Vec<Move>> {

@@ -164,7 +164,7 @@ pub fn direct(op: &Collective, operands: &[Operand], rank: usize) -> Rounds {
             });
             vec![reduced(f, n, share(rank), share(rank).start), taken.collect()]
         }
-        Collective::AllGather { dim, .. } => vec![joined(operands, dim, |_| None)],
+        Collective::AllGather { dim, .. } => vec![joined(operands, dim, wholes(operands, dim))],
         Collective::ReduceScatter { f, dim, .. } => {
             let runs = runs(&operands[0], dim, part(operands[0].dims[dim], n, rank));
             let mut to = 0;
@@ -177,10 +177,11 @@ pub fn direct(op: &Collective, operands: &[Operand], rank: usize) -> Rounds {
             vec![moves]
         }
         Collective::AllToAll { split, join, .. } => {
-            vec![joined(operands, join, |o| Some((split, part(o.dims[split], n, rank))))]
+            let own = |(i, o): (usize, &Operand)| Piece { rank: i, along: split, range: part(o.dims[split], n, rank) };
+            vec![joined(operands, join, operands.iter().enumerate().map(own))]
         }
         Collective::Reduce { f, root, .. } if root == rank => vec![reduced(f, n, 0..operands[0].bytes(), 0)],
-        Collective::Gather { dim, root, .. } if root == rank => vec![joined(operands, dim, |_| None)],
+        Collective::Gather { dim, root, .. } if root == rank => vec![joined(operands, dim, wholes(operands, dim))],
         Collective::Gather { .. } => vec![vec![]],
         Collective::Broadcast { root, .. } => vec![copied(operands, root)],
         Collective::Scatter { dim, root, .. } => {
@@ -197,7 +198,7 @@ pub fn direct(op: &Collective, operands: &[Operand], rank: usize) -> Rounds {
         Collective::Halo { dim, before, after, .. } => {
             // The operands fit each other, so that there are pieces.
             let pieces = halo(&sizes(operands, dim), [before, after], rank).unwrap_or_default();
-            vec![pieced(operands, dim, &pieces)]
+            vec![joined(operands, dim, pieces.into_iter().map(|(rank, range)| Piece { rank, along: dim, range }))]
         }
         Collective::Reduce { .. } | Collective::Send { .. } | Collective::Barrier { .. } => {
             vec![copied(operands, rank)]
@@ -210,24 +211,6 @@ fn sizes(operands: &[Operand], dim: usize) -> Vec<usize> {
     operands.iter().map(|o| o.dims[dim]).collect()
 }
 
-/// Concatenates slices of operands, each given by its rank and its indices, along `dim`.
-fn pieced(operands: &[Operand], dim: usize, pieces: &[(usize, Range<usize>)]) -> Vec<Move> {
-    let all = pieces.iter().map(|(rank, range)| (*rank, runs(&operands[*rank], dim, range.clone())));
-    let mut all: Vec<_> = all.collect();
-    let (mut moves, mut to) = (vec![], 0);
-    loop {
-        let before = moves.len();
-        for (rank, runs) in &mut all {
-            let Some(run) = runs.next() else { continue };
-            moves.push(Move { from: Source::Operand(*rank), at: run.start, to, bytes: run.len(), combine: None });
-            to += run.len();
-        }
-        if moves.len() == before {
-            return moves;
-        }
-    }
-}
-
 /// Copies the whole operand of a rank.
 fn copied(operands: &[Operand], from: usize) -> Vec<Move> {
     let bytes = operands[from].bytes();
@@ -237,7 +220,11 @@ fn copied(operands: &[Operand], from: usize) -> Vec<Move> {
 
 /// Number of bytes that a rank takes from others in the direct algorithm.
 pub fn taken_bytes(op: &Collective, operands: &[Operand], rank: usize) -> usize {
-    let rounds = direct(op, operands, rank);
+    bytes_of_others(&direct(op, operands, rank), rank)
+}
+
+/// Number of bytes that a rank takes from others in these rounds.
+pub fn bytes_of_others(rounds: &Rounds, rank: usize) -> usize {
     let others = rounds.iter().flatten().filter(|m| m.from.rank() != rank);
     others.fold(0, |sum: usize, m| sum.saturating_add(m.bytes))
 }
@@ -261,27 +248,40 @@ fn runs(o: &Operand, dim: usize, part: Range<usize>) -> impl Iterator<Item = Ran
     (0..outer).map(run).filter(|r| !r.is_empty())
 }
 
-/// Concatenates all operands along `dim`. If `part` returns a dimension and a range for an operand, only that slice of
-/// the operand is taken.
-fn joined(operands: &[Operand], dim: usize, part: impl Fn(&Operand) -> Option<(usize, Range<usize>)>) -> Vec<Move> {
-    // For each operand: the byte ranges that are taken, in order, and the number of bytes for each run of the result.
-    let mut sources: Vec<(VecDeque<Range<usize>>, usize)> = vec![];
+/// A slice of the operand of a rank: the indices `range` along a dimension.
+struct Piece {
+    rank: usize,
+    along: usize,
+    range: Range<usize>,
+}
+
+/// All operands as a whole.
+fn wholes(operands: &[Operand], dim: usize) -> impl Iterator<Item = Piece> {
+    sizes(operands, dim).into_iter().enumerate().map(move |(rank, n)| Piece { rank, along: dim, range: 0..n })
+}
+
+/// Concatenates slices of operands along `dim`.
+fn joined(operands: &[Operand], dim: usize, pieces: impl Iterator<Item = Piece>) -> Vec<Move> {
+    // For each slice: its rank, the byte ranges that are taken, in order, and the number of bytes for each run of the
+    // result.
+    let mut sources: Vec<(usize, VecDeque<Range<usize>>, usize)> = vec![];
     let mut outer = 1;
-    for o in operands {
-        let (along, taken) = part(o).unwrap_or((dim, 0..o.dims[dim]));
+    for Piece { rank, along, range } in pieces {
+        let o = &operands[rank];
         let mut dims = o.dims.clone();
-        dims[along] = taken.len();
+        dims[along] = range.len();
         outer = dims[..dim].iter().product();
-        sources.push((runs(o, along, taken).collect(), dims[dim..].iter().product::<usize>() * o.dtype.bytes()));
+        let run = dims[dim..].iter().product::<usize>() * o.dtype.bytes();
+        sources.push((rank, runs(o, along, range).collect(), run));
     }
     let (mut moves, mut to) = (vec![], 0);
     for _ in 0..outer {
-        for (rank, (pieces, run)) in sources.iter_mut().enumerate() {
+        for (rank, pieces, run) in &mut sources {
             let mut left = *run;
             while let (Some(piece), true) = (pieces.front_mut(), left > 0) {
                 let bytes = piece.len().min(left);
                 let at = piece.start;
-                moves.push(Move { from: Source::Operand(rank), at, to, bytes, combine: None });
+                moves.push(Move { from: Source::Operand(*rank), at, to, bytes, combine: None });
                 (to, left) = (to + bytes, left - bytes);
                 piece.start += bytes;
                 if piece.start == piece.end {
