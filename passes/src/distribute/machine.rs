@@ -1,12 +1,13 @@
 //! operations, bytes, exchanges  =>  microseconds on the ranks of a described cluster
 
 use sardonyx_base::host::Collective;
+use sardonyx_base::reduction::Reduction;
 use sardonyx_base::schedule::operands_for;
 use sardonyx_base::{DType, Result};
 use sardonyx_cluster::{Fastest, Groups, Topology};
 use sardonyx_kernels::Rates;
-use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 const US: f64 = 1e6;
 
@@ -18,17 +19,37 @@ pub struct Machine<'m, 't> {
     times: &'m Times<'t>,
 }
 
-/// Cache of the simulated times of collectives, by bytes and groups; shared by all meshes.
+/// Cache of the simulated times of collectives, by bytes and groups; shared by all meshes and threads.
 pub struct Times<'t> {
-    known: RefCell<BTreeMap<Asked, f64>>,
-    fastest: RefCell<Fastest<'t>>,
+    topology: &'t Topology,
+    known: Mutex<BTreeMap<Asked, f64>>,
+    /// Simulations that no thread is using, with the routes that they remember.
+    idle: Mutex<Vec<Fastest<'t>>>,
 }
 
 impl<'t> Times<'t> {
     /// Creates an empty cache for a cluster.
     pub fn new(topology: &'t Topology) -> Times<'t> {
-        Times { known: RefCell::default(), fastest: RefCell::new(Fastest::new(topology)) }
+        Times { topology, known: Mutex::default(), idle: Mutex::default() }
     }
+
+    /// Returns the time of a collective, from `simulate` if it is not known yet. No lock is held meanwhile.
+    fn get(&self, key: Asked, simulate: impl FnOnce(&mut Fastest) -> Result<f64>) -> Result<f64> {
+        if let Some(known) = locked(&self.known).get(&key) {
+            return Ok(*known);
+        }
+        let idle = locked(&self.idle).pop();
+        let mut fastest = idle.unwrap_or_else(|| Fastest::new(self.topology));
+        let time = simulate(&mut fastest)?;
+        locked(&self.idle).push(fastest);
+        locked(&self.known).insert(key, time);
+        Ok(time)
+    }
+}
+
+/// Locks a cache, whose contents are complete even if a thread panicked.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A collective; ranks, size and stride of its groups; log2 of its bytes.
@@ -68,18 +89,14 @@ impl<'m, 't> Machine<'m, 't> {
 
     fn simulated(&self, op: &Collective, exponent: u32) -> Result<f64> {
         let axis = op.mesh();
-        let op = &same_kind(op);
+        let op = &same_time(op);
         let ranks = self.mesh.get(axis).copied().unwrap_or(1);
         let inner: usize = self.mesh.iter().skip(axis + 1).product();
         let groups = Groups { ranks: self.mesh.iter().product(), size: ranks, stride: inner };
-        let key = (*op, [groups.ranks, groups.size, groups.stride], exponent);
-        if let Some(known) = self.times.known.borrow().get(&key) {
-            return Ok(*known);
-        }
-        let operands = operands_for(op, ranks, 1 << exponent.min(40));
-        let time = self.times.fastest.borrow_mut().time_us(op, &operands, groups)?.unwrap_or(f64::INFINITY);
-        self.times.known.borrow_mut().insert(key, time);
-        Ok(time)
+        self.times.get((*op, [groups.ranks, groups.size, groups.stride], exponent), |fastest| {
+            let operands = operands_for(op, ranks, 1 << exponent.min(40));
+            Ok(fastest.time_us(op, &operands, groups)?.unwrap_or(f64::INFINITY))
+        })
     }
 }
 
@@ -98,6 +115,17 @@ pub fn same_kind(op: &Collective) -> Collective {
         Collective::AllGather { mesh, .. } => Collective::AllGather { mesh, dim: 0 },
         Collective::ReduceScatter { mesh, f, .. } => Collective::ReduceScatter { mesh, f, dim: 0 },
         Collective::Halo { mesh, .. } => Collective::Halo { mesh, dim: 0, before: 1, after: 1 },
+        op => op,
+    }
+}
+
+/// Returns the collective in the form that stands for all that take the same time: combining two elements takes as long
+/// for every reduction.
+fn same_time(op: &Collective) -> Collective {
+    let f = Reduction::Add;
+    match same_kind(op) {
+        Collective::AllReduce { mesh, .. } => Collective::AllReduce { mesh, f },
+        Collective::ReduceScatter { mesh, dim, .. } => Collective::ReduceScatter { mesh, f, dim },
         op => op,
     }
 }

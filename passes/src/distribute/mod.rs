@@ -36,12 +36,13 @@ use crate::shard::{
     split, with_operands_placed,
 };
 use crate::usual::Sizes;
-use sardonyx_base::{Dim, Result};
+use sardonyx_base::{Dim, Error, Result};
 use sardonyx_cluster::Topology;
 use sardonyx_dialects::sdx::{Graph, Place};
 use sardonyx_kernels::Rates;
 use search::{Choice, Search};
 use space::Space;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A distribution problem.
 pub struct Task<'t> {
@@ -136,20 +137,14 @@ const PRICES: [f64; 8] = [1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2];
 
 /// Returns all candidates, the best first: those within the memory limit come first, sorted by time.
 pub fn plan(task: &Task) -> Result<Vec<Candidate>> {
-    let mut all = vec![];
-    for mesh in meshes(task.ranks as i64) {
-        all.extend(candidates(task, &mesh)?);
-        all.extend(pipelines(task, &mesh)?);
-    }
-    all.extend(grid_candidate(task)?);
-    for mesh in meshes_of_three(task) {
-        // Splits the batch along the second axis and matrices along the third.
-        let ways = vec![(FoundBy::Rules, places_within_stages(task, mesh[1])?)];
-        all.extend(pipeline::candidates(task, &mesh, ways)?);
-    }
+    let meshes = meshes(task.ranks as i64).into_iter();
+    let of_mesh = meshes.flat_map(|mesh| [Part::Mesh(mesh.clone()), Part::Pipelines(mesh)]);
+    let parallel = meshes_of_three(task).into_iter().map(Part::Pipelines);
+    let parts: Vec<Part> = of_mesh.chain([Part::Grid]).chain(parallel).collect();
+    let mut all: Vec<Candidate> = in_parallel(&parts, |part| part.candidates(task))?.into_iter().flatten().collect();
     let time = |c: &Candidate| c.estimate.as_ref().map_or(f64::INFINITY, Estimate::time_us);
     let best = all.iter().filter(|c| c.fits).map(time).fold(f64::INFINITY, f64::min);
-    let overlapped = all.iter().map(|c| with_overlap(task, c, best)).collect::<Result<Vec<_>>>()?;
+    let overlapped = in_parallel(&all, |c| with_overlap(task, c, best))?;
     all.extend(overlapped.into_iter().flatten());
     let bytes = |c: &Candidate| c.estimate.as_ref().map_or(f64::INFINITY, Estimate::bytes);
     let by_time = |a: &Candidate, b: &Candidate| {
@@ -164,6 +159,48 @@ pub fn plan(task: &Task) -> Result<Vec<Candidate>> {
         all.sort_by(by_time);
     }
     Ok(all)
+}
+
+/// A part of the candidates, found independently of the others.
+enum Part {
+    /// Those of a mesh that are no pipelines.
+    Mesh(Vec<i64>),
+    /// Pipelines along the first axis of a mesh.
+    Pipelines(Vec<i64>),
+    /// The one that begins with a grid.
+    Grid,
+}
+
+impl Part {
+    fn candidates(&self, task: &Task) -> Result<Vec<Candidate>> {
+        match self {
+            Part::Mesh(mesh) => candidates(task, mesh),
+            Part::Pipelines(mesh) => pipelines(task, mesh),
+            Part::Grid => Ok(grid_candidate(task)?.into_iter().collect()),
+        }
+    }
+}
+
+/// Returns the results for all items in their order, or the error of the first item that has one. As many threads as
+/// the machine has take one item after the other.
+fn in_parallel<T: Sync, R: Send>(items: &[T], f: impl Fn(&T) -> Result<R> + Sync) -> Result<Vec<R>> {
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut done = vec![];
+        while let Some((i, item)) = Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|i| Some((i, items.get(i)?))) {
+            done.push((i, f(item)));
+        }
+        done
+    };
+    let threads = std::thread::available_parallelism().map_or(1, |n| n.get()).min(items.len());
+    let ended = |_| Error::defect("a thread of the planner panicked");
+    let done: Result<Vec<Vec<(usize, Result<R>)>>> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        threads.into_iter().map(|t| t.join().map_err(ended)).collect()
+    });
+    let mut all: Vec<(usize, Result<R>)> = done?.into_iter().flatten().collect();
+    all.sort_by_key(|(i, _)| *i);
+    all.into_iter().map(|(_, result)| result).collect()
 }
 
 /// Returns the reason why micro-batches of a fixed batch cannot be placed as the candidate says, if so.
@@ -327,14 +364,16 @@ fn searched(search: &Search, mut choice: Choice) -> Result<Vec<OperandPlace>> {
     Ok(places(spaces, &choice))
 }
 
-/// Returns pipelines along the first axis, whose stages are split along the second axis if there is one.
+/// Returns pipelines along the first axis, whose stages are split along the other axes. On a mesh of three, the second
+/// axis splits the batch, the third one matrices.
 fn pipelines(task: &Task, mesh: &[i64]) -> Result<Vec<Candidate>> {
     if !pipeline::is_possible(mesh[0]) {
         return Ok(vec![]);
     }
-    let ways = match mesh.get(1) {
-        None => vec![(FoundBy::Search, vec![])],
-        Some(&inner) => vec![(FoundBy::Rules, vec![]), (FoundBy::Search, places_within_stages(task, inner)?)],
+    let ways = match mesh[1..] {
+        [] => vec![(FoundBy::Search, vec![])],
+        [inner] => vec![(FoundBy::Rules, vec![]), (FoundBy::Search, places_within_stages(task, inner)?)],
+        [replicas, ..] => vec![(FoundBy::Rules, places_within_stages(task, replicas)?)],
     };
     pipeline::candidates(task, mesh, ways)
 }

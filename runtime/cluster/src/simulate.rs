@@ -43,10 +43,12 @@ struct Message {
     combined: usize,
 }
 
-/// The state of a rank in a round: the time at which the rank began, the times from which it can send and receive the
-/// next message, and the number of bytes that it combines.
+/// The state of a rank in the last round in which it took part: the time at which the rank began, the times from which
+/// it can send and receive the next message, and the number of bytes that it combines.
 #[derive(Clone, Default)]
 struct Turn {
+    /// Number of the round; 0 if there was none.
+    round: u64,
     began: f64,
     sends: f64,
     receives: f64,
@@ -90,8 +92,16 @@ pub struct Simulation<'t> {
 impl<'t> Simulation<'t> {
     /// Creates a simulation of `ranks` ranks, whose clocks are at 0; rank r runs on device r.
     pub fn new(topology: &'t Topology, ranks: usize) -> Simulation<'t> {
-        let (routes, numbers) = (HashMap::new(), HashMap::new());
-        let wires = Wires { topology, routes, numbered: vec![], numbers, all: vec![], round: 0, used: vec![] };
+        let wires = Wires {
+            topology,
+            routes: vec![],
+            n_routes: 0,
+            numbered: vec![],
+            numbers: HashMap::new(),
+            all: vec![],
+            round: 0,
+            used: vec![],
+        };
         let turns = vec![Turn::default(); ranks];
         Simulation { topology, wires, ended: vec![0.0; ranks], turns, messages: 0, bytes: 0 }
     }
@@ -100,6 +110,7 @@ impl<'t> Simulation<'t> {
     pub fn restart(&mut self, ranks: usize) {
         self.ended.clear();
         self.ended.resize(ranks, 0.0);
+        self.turns.clear();
         self.turns.resize(ranks, Turn::default());
         self.wires.all.iter_mut().for_each(|wire| *wire = Wire { link: wire.link, free_at: 0.0, bytes: 0, round: 0 });
         self.wires.round = 0;
@@ -164,14 +175,16 @@ impl<'t> Simulation<'t> {
         let overhead = self.topology.overhead_us.value;
         let counts = (self.messages, self.bytes);
         let mut messages = messages_of_round(groups, round, &self.ended);
-        messages.sort_unstable_by(|a, b| a.ready.total_cmp(&b.ready).then((a.from, a.to).cmp(&(b.from, b.to))));
+        // Times are not negative, so they are in the order of their bits.
+        messages.sort_unstable_by_key(|m| (m.ready.to_bits(), m.from, m.to));
         self.wires.begin_round();
-        let mut ranks: Vec<usize> = messages.iter().flat_map(|m| [m.from, m.to]).collect();
-        ranks.sort_unstable();
-        ranks.dedup();
-        for rank in &ranks {
-            let now = self.ended[*rank];
-            self.turns[*rank] = Turn { began: now, sends: now, receives: now, combines: 0 };
+        let mut ranks: Vec<usize> = vec![];
+        for rank in messages.iter().flat_map(|m| [m.from, m.to]) {
+            if self.turns[rank].round != self.wires.round {
+                let (now, round) = (self.ended[rank], self.wires.round);
+                self.turns[rank] = Turn { round, began: now, sends: now, receives: now, combines: 0 };
+                ranks.push(rank);
+            }
         }
         for m in &messages {
             self.turns[m.to].combines += m.combined;
@@ -256,15 +269,27 @@ const ROUTES_MAX: usize = 1 << 22;
 /// The links that messages have passed so far.
 struct Wires<'t> {
     topology: &'t Topology,
-    /// For each pair of devices (sender, receiver): the position in `numbered` at which the numbers of the route's
-    /// links begin, and the number of links.
-    routes: HashMap<(u32, u32), (u32, u32)>,
+    /// By sender: the known routes, sorted by receiver. Messages come sorted by sender, so neighbours in time are
+    /// neighbours in memory.
+    routes: Vec<Vec<Route>>,
+    /// Number of all known routes.
+    n_routes: usize,
+    /// Numbers of the links of all known routes.
     numbered: Vec<u32>,
     numbers: HashMap<Link, usize>,
     all: Vec<Wire>,
     round: u64,
     /// The links that the current round uses, with their state before the round.
     used: Vec<Before>,
+}
+
+#[derive(Clone, Copy)]
+struct Route {
+    to: u32,
+    /// Index in `numbered` of the number of the first link.
+    first: u32,
+    /// Number of links.
+    links: u32,
 }
 
 struct Wire {
@@ -288,26 +313,42 @@ impl Wires<'_> {
         self.used.clear();
     }
 
+    /// The links from one device to another.
+    fn route(&mut self, from: usize, to: usize) -> Route {
+        if self.n_routes >= ROUTES_MAX {
+            (self.routes, self.n_routes, self.numbered) = (vec![], 0, vec![]);
+        }
+        let Wires { topology, routes, n_routes, numbered, numbers, all, .. } = self;
+        if from >= routes.len() {
+            routes.resize(from + 1, vec![]);
+        }
+        let of_sender = &mut routes[from];
+        match of_sender.binary_search_by_key(&(to as u32), |route| route.to) {
+            Ok(at) => of_sender[at],
+            Err(at) => {
+                let first = numbered.len();
+                for link in topology.route(from, to) {
+                    let number = *numbers.entry(link).or_insert_with(|| {
+                        all.push(Wire { link, free_at: 0.0, bytes: 0, round: 0 });
+                        all.len() - 1
+                    });
+                    numbered.push(number as u32);
+                }
+                let links = (numbered.len() - first) as u32;
+                let route = Route { to: to as u32, first: first as u32, links };
+                of_sender.insert(at, route);
+                *n_routes += 1;
+                route
+            }
+        }
+    }
+
     /// The time at which a message that begins at `now` has arrived.
     fn carry(&mut self, m: &Message, now: f64) -> f64 {
-        let Wires { topology, routes, numbered, numbers, all, round, used } = self;
-        if routes.len() >= ROUTES_MAX {
-            routes.clear();
-            numbered.clear();
-        }
-        let (first, n) = *routes.entry((m.from as u32, m.to as u32)).or_insert_with(|| {
-            let first = numbered.len();
-            for link in topology.route(m.from, m.to) {
-                let number = *numbers.entry(link).or_insert_with(|| {
-                    all.push(Wire { link, free_at: 0.0, bytes: 0, round: 0 });
-                    all.len() - 1
-                });
-                numbered.push(number as u32);
-            }
-            (first as u32, (numbered.len() - first) as u32)
-        });
+        let Route { first, links, .. } = self.route(m.from, m.to);
+        let Wires { topology, numbered, all, round, used, .. } = self;
         let (mut begins, mut latency, mut longest) = (now, 0.0, 0.0f64);
-        for &number in &numbered[first as usize..][..n as usize] {
+        for &number in &numbered[first as usize..][..links as usize] {
             let number = number as usize;
             let wire = &mut all[number];
             if wire.round != *round {
