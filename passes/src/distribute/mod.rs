@@ -194,11 +194,11 @@ fn in_parallel<T: Sync, R: Send>(items: &[T], f: impl Fn(&T) -> Result<R> + Sync
     };
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get()).min(items.len());
     let ended = |_| Error::defect("a thread of the planner panicked");
-    let done: Result<Vec<Vec<(usize, Result<R>)>>> = std::thread::scope(|scope| {
+    let done = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-        threads.into_iter().map(|t| t.join().map_err(ended)).collect()
-    });
-    let mut all: Vec<(usize, Result<R>)> = done?.into_iter().flatten().collect();
+        threads.into_iter().map(|t| t.join().map_err(ended)).collect::<Result<Vec<_>>>()
+    })?;
+    let mut all: Vec<(usize, Result<R>)> = done.into_iter().flatten().collect();
     all.sort_by_key(|(i, _)| *i);
     all.into_iter().map(|(_, result)| result).collect()
 }

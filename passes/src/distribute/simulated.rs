@@ -12,10 +12,10 @@ use sardonyx_base::host::Collective;
 use sardonyx_base::random::Random;
 use sardonyx_base::schedule::{Move, Operand, Rounds, bytes_of_others, direct};
 use sardonyx_base::{Dim, Result};
-use sardonyx_cluster::{Group, Outcome, Simulation, Topology};
+use sardonyx_cluster::{Effect, Group, Outcome, Simulation, Topology};
 use sardonyx_dialects::sdx::{Graph, Node, Op, SymbolKind, TensorType, Value};
 use sardonyx_kernels::Rates;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::rc::Rc;
 
 /// With at most this many ranks, compute times follow from each rank's own sizes; with more, from those of the first.
@@ -98,6 +98,7 @@ pub fn simulated(
     let mut waited = vec![0.0f64; n];
     let operands = graph.nodes.iter().filter(|node| collective(node).is_some()).map(|node| graph.root(node.args[0]));
     let mut made: BTreeMap<Value, Vec<f64>> = operands.map(|v| (v, vec![0.0; n])).collect();
+    let mut effects: HashMap<Exchanged, VecDeque<Effect>> = HashMap::new();
     let mut run = Run { computed: vec![0.0; n], taken: vec![0; n], ..Run::default() };
     for (v, node) in graph.values() {
         let ranks = &takes[v.index()];
@@ -134,13 +135,15 @@ pub fn simulated(
                         run.taken[*rank] += bytes_of_others(rounds, own) as u64;
                     }
                 }
+                let key = groups.iter().map(|(members, rounds)| (members[0], Rc::as_ptr(rounds))).collect::<Vec<_>>();
+                let known = effects.entry((op.mesh(), key)).or_default();
                 let groups: Vec<Group> = groups.iter().map(|(members, rounds)| Group { members, rounds }).collect();
                 let operand = &made[&graph.root(node.args[0])];
                 let from: Vec<f64> = operand.iter().zip(&waited).map(|(made, waited)| made.max(*waited)).collect();
                 if with_events {
                     begun.clone_from(&from);
                 }
-                under_way = Some((v, simulation.begin(from, &groups)));
+                under_way = Some((v, simulation.begin_again(from, &groups, known)));
             }
             None => {
                 for rank in (0..n).filter(|rank| ranks[*rank]) {
@@ -171,6 +174,9 @@ pub fn simulated(
     run.outcome = simulation.outcome();
     Ok(run)
 }
+
+/// Identifies equal exchanges: the axis, and the first rank and the rounds of each group.
+type Exchanged = (usize, Vec<(usize, *const [Rounds])>);
 
 /// Set of ranks, shared because many values have equal sets.
 type Ranks = Rc<[bool]>;

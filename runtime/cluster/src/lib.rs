@@ -22,5 +22,5 @@ pub use cycles::edge_disjoint_cycles;
 pub use route::{Link, Way};
 pub use schedules::{Direction, Schedule, Slot, Timeline, Work};
 pub use select::{Candidate, Comparison, Fastest, Groups, Means, compare, compare_in_groups};
-pub use simulate::{Group, Outcome, Simulation, simulate, simulate_groups};
+pub use simulate::{Effect, Group, Outcome, Simulation, simulate, simulate_groups};
 pub use topology::{Attached, Device, Figure, InNetwork, Kind, Level, PRESETS, Topology};

@@ -3,15 +3,15 @@
 //! A message consists of the data that one rank takes from another rank in a round. It becomes ready when both ranks
 //! have ended the previous round. It occupies the sender for the overhead when it starts and the receiver when it
 //! arrives, and passes its links one after the other without being stored between them; a link carries one message at a
-//! time, while others wait. Links are assigned in the order in which messages become ready, then by rank, so the result
-//! is deterministic. A rank combines data after all its messages of the round have arrived. If a round repeats the
-//! previous round, and the previous round advanced all its ranks and links by the same time, the round is not simulated
-//! message by message.
+//! time, while others wait. Links are assigned in the order in which messages become ready, to a picosecond, then by
+//! rank, so the result is deterministic. A rank combines data after all its messages of the round have arrived. If a
+//! round repeats the previous round, and the previous round advanced all its ranks and links by the same time, the
+//! round is not simulated message by message. Nor is an exchange that begins as an earlier one did ([`Effect`]).
 
 use crate::route::Link;
 use crate::topology::Topology;
 use sardonyx_base::schedule::{Move, Rounds};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 
 /// Result of a simulation: time and traffic.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -149,6 +149,50 @@ impl<'t> Simulation<'t> {
         std::mem::replace(&mut self.ended, now)
     }
 
+    /// Like [`begin`](Simulation::begin), for an exchange that may repeat an earlier one of the same groups, whose effects
+    /// are `known`: if its ranks and links begin as they did then, except that all are later by the same time, so they
+    /// end. Otherwise the exchange is simulated, and its effect is added.
+    pub fn begin_again(&mut self, from: Vec<f64>, groups: &[Group], known: &mut VecDeque<Effect>) -> Vec<f64> {
+        let ranks: Vec<usize> = groups.iter().flat_map(|group| group.members.iter().copied()).collect();
+        let base = ranks.iter().map(|rank| from[*rank]).fold(f64::INFINITY, f64::min);
+        let starts: Vec<f64> = ranks.iter().map(|rank| from[*rank] - base).collect();
+        if let Some(effect) = known.iter().find(|effect| effect.begins_so(&starts, base, &self.wires.all)) {
+            let mut ends = from;
+            ranks.iter().zip(&effect.ends).for_each(|(rank, end)| ends[*rank] = base + end);
+            for used in &effect.wires {
+                let wire = &mut self.wires.all[used.number];
+                wire.free_at = base + used.ends;
+                wire.bytes += used.bytes;
+            }
+            self.messages += effect.messages;
+            self.bytes += effect.bytes;
+            return ends;
+        }
+        let before: Vec<(f64, u64)> = self.wires.all.iter().map(|wire| (wire.free_at, wire.bytes)).collect();
+        let counts = (self.messages, self.bytes);
+        let ends = self.begin(from, groups);
+        let before = before.into_iter().chain(std::iter::repeat((0.0, 0)));
+        let changed = self.wires.all.iter().zip(before).enumerate();
+        let changed = changed.filter(|(_, (wire, before))| (wire.free_at, wire.bytes) != *before);
+        let wires = changed.map(|(number, (wire, (free_at, bytes)))| UsedWire {
+            number,
+            begins: (free_at - base).max(0.0),
+            ends: wire.free_at - base,
+            bytes: wire.bytes - bytes,
+        });
+        if known.len() == EFFECTS_MAX {
+            known.pop_front();
+        }
+        known.push_back(Effect {
+            starts,
+            ends: ranks.iter().map(|rank| ends[*rank] - base).collect(),
+            wires: wires.collect(),
+            messages: self.messages - counts.0,
+            bytes: self.bytes - counts.1,
+        });
+        ends
+    }
+
     /// Simulates all rounds. Ranks without rounds take no part.
     pub fn exchange(&mut self, groups: &[Group]) {
         self.go_through(groups, &mut |_| true);
@@ -175,8 +219,7 @@ impl<'t> Simulation<'t> {
         let overhead = self.topology.overhead_us.value;
         let counts = (self.messages, self.bytes);
         let mut messages = messages_of_round(groups, round, &self.ended);
-        // Times are not negative, so they are in the order of their bits.
-        messages.sort_unstable_by_key(|m| (m.ready.to_bits(), m.from, m.to));
+        messages.sort_unstable_by_key(|m| ((m.ready / SAME_US).round() as u64, m.from, m.to));
         self.wires.begin_round();
         let mut ranks: Vec<usize> = vec![];
         for rank in messages.iter().flat_map(|m| [m.from, m.to]) {
@@ -234,6 +277,40 @@ impl<'t> Simulation<'t> {
         let used = self.wires.all.into_iter().filter(|wire| wire.bytes > 0);
         let links = used.map(|wire| (wire.link, wire.bytes)).collect();
         Outcome { time_us, messages: self.messages, bytes: self.bytes, links }
+    }
+}
+
+/// The effect of a simulated exchange on clocks and traffic. All times are relative to that of the first rank to begin.
+#[derive(Clone, Debug)]
+pub struct Effect {
+    /// Times at which the ranks began, in the order of groups and members.
+    starts: Vec<f64>,
+    /// Times at which they had their results.
+    ends: Vec<f64>,
+    wires: Vec<UsedWire>,
+    messages: u64,
+    bytes: u64,
+}
+
+#[derive(Clone, Debug)]
+struct UsedWire {
+    number: usize,
+    /// Times from which the link was free before and after the exchange; 0 if it was free all the time before.
+    begins: f64,
+    ends: f64,
+    bytes: u64,
+}
+
+/// Maximum number of effects of equal exchanges that are remembered; the times at which ranks begin may alternate.
+const EFFECTS_MAX: usize = 8;
+/// Maximum difference between equal times in microseconds, a picosecond; rounding causes less.
+const SAME_US: f64 = 1e-6;
+
+impl Effect {
+    fn begins_so(&self, starts: &[f64], base: f64, wires: &[Wire]) -> bool {
+        let same = |a: f64, b: f64| (a - b).abs() <= SAME_US;
+        let wire = |used: &UsedWire| same(used.begins, (wires[used.number].free_at - base).max(0.0));
+        self.starts.iter().zip(starts).all(|(a, b)| same(*a, *b)) && self.wires.iter().all(wire)
     }
 }
 
@@ -407,6 +484,39 @@ mod tests {
             _ => moves.iter().flat_map(half).collect(),
         };
         rounds.iter().enumerate().map(odd).collect()
+    }
+
+    #[test]
+    fn exchanges_that_repeat_end_as_if_they_were_simulated() {
+        let op = Collective::parse("AllReduce mesh=0 by=add").unwrap();
+        for name in ["dgx-h100", "hamming-mesh", "torus-2d"] {
+            let t = Topology::preset(name).unwrap().unwrap();
+            let (size, stride) = (8, 4);
+            let operands = vec![Operand { dtype: DType::F32, dims: vec![48 << 10] }; size];
+            let rounds: Vec<Rounds> =
+                (0..size).map(|rank| Algorithm::Direct.rounds(&op, &operands, rank).unwrap()).collect();
+            let members: Vec<Vec<usize>> =
+                (0..stride).map(|first| (0..size).map(|i| first + i * stride).collect()).collect();
+            let groups: Vec<Group> = members.iter().map(|members| Group { members, rounds: &rounds }).collect();
+            let (mut quick, mut slow) = (Simulation::new(&t, 32), Simulation::new(&t, 32));
+            let (mut known, mut repeated) = (VecDeque::new(), 0);
+            for call in 0..60 {
+                // The last calls begin at other times than those before.
+                let late = |rank: usize| if call > 57 { (rank % 3) as f64 * 0.5 } else { 0.0 };
+                let from = |s: &Simulation| (0..32).map(|rank| s.ended(rank) + 2.0 + late(rank)).collect::<Vec<f64>>();
+                let simulated = known.len();
+                let (a, b) = (quick.begin_again(from(&quick), &groups, &mut known), slow.begin(from(&slow), &groups));
+                repeated += usize::from(known.len() == simulated);
+                for (rank, (a, b)) in a.iter().zip(&b).enumerate() {
+                    assert!((a - b).abs() < 1e-5, "{name}, call {call}, rank {rank}: {a} {b}");
+                    quick.wait_until(rank, *a);
+                    slow.wait_until(rank, *b);
+                }
+            }
+            assert!((1..60).contains(&repeated), "{name}: {repeated} of 60 calls repeated");
+            let counts = |o: Outcome| (o.messages, o.bytes, o.links);
+            assert_eq!(counts(quick.outcome()), counts(slow.outcome()), "{name}");
+        }
     }
 
     #[test]
