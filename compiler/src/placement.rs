@@ -94,12 +94,17 @@ impl Placement {
         let sizes = table.get("mesh").and_then(Value::as_array).ok_or_else(|| wrong("`mesh` is missing: [2, 4]"))?;
         let size = |v: &Value| v.as_integer().filter(|n| (1..=PLANNED_RANKS_MAX).contains(n)).map(|n| n.to_string());
         let sizes: Option<Vec<String>> = sizes.iter().map(size).collect();
-        let mesh = sizes.and_then(|sizes| mesh_of_at_most(&sizes.join("x"), PLANNED_RANKS_MAX));
+        let mesh = sizes.as_ref().and_then(|sizes| mesh_of_at_most(&sizes.join("x"), PLANNED_RANKS_MAX));
         let mesh = mesh.ok_or_else(|| {
             wrong(format!(
                 "`mesh` is a list of at most {AXES_MAX} axes and 1 to {PLANNED_RANKS_MAX} ranks in all: [2, 4]"
             ))
         })?;
+        // The places, the pipeline and the weights name axes by their numbers in the file.
+        if !mesh.is_empty() && mesh.len() < sizes.map_or(0, |sizes| sizes.len()) {
+            return Err(wrong("`mesh` has an axis of one rank, along which nothing is divided")
+                .help("leave it out, and number the axes after it one lower"));
+        }
         let seeds = match table.get("seeds") {
             None => true,
             Some(value) => value.as_bool().ok_or_else(|| wrong("`seeds` is true or false"))?,
@@ -395,6 +400,7 @@ mod tests {
             ("mesh = [2]\n[overlap]\nchunks = 65", "`chunks` of the overlap is no number from 1 to 64"),
             ("mesh = [2]\n[overlap]\nmicro_batches = 0", "`micro_batches` of the overlap is no number from 1 to 64"),
             ("mesh = [2]\n[overlap]", "the overlap has one chunk and one micro-batch, which leave nothing to overlap"),
+            ("mesh = [1, 4]\n[[place]]\nnode = 'x'", "`mesh` has an axis of one rank"),
             ("mesh = [2]\n[overlap]\nchunks = 2\nnodes = [1]", "`nodes` of the overlap is no list of nodes"),
             ("mesh = [2]\n[overlap]\nchunks = 2\nnodes = []", "`nodes` of the overlap is no list of nodes"),
             ("mesh = [3]\n[pipeline]\nbegins = ['a']", "the pipeline has 2 stages, axis 0 of the mesh 3 ranks"),
