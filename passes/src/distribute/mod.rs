@@ -4,21 +4,23 @@
 //! (`search.rs`), one axis after the other until nothing improves. The candidates are then split as `shard` splits
 //! them, and compared by what the ranks' programs do: their operations, collectives and bytes.
 //!
-//! \| file \| contents \|
+//! | file | contents |
 //! |---|---|
-//! \| `space.rs` \| the strategies of each operation along an axis \|
-//! \| `search.rs` \| costs of strategies, and of exchanges between them \|
-//! \| `eliminate.rs` \| the assignment of least cost \|
-//! \| `grid.rs` \| the grid of ranks that suits a product \|
-//! \| `pipeline.rs` \| where the stages of a pipeline begin \|
-//! \| `machine.rs` \| microseconds of operations and collectives \|
-//! \| `estimate.rs` \| predicted time and memory of a rank's program \|
-//! \| `simulated.rs` \| all ranks' programs, simulated on the links of the cluster \|
+//! | `space.rs` | the strategies of each operation along an axis |
+//! | `search.rs` | costs of strategies, and of exchanges between them |
+//! | `eliminate.rs` | the assignment of least cost |
+//! | `grid.rs` | the grid of ranks that suits a product |
+//! | `pipeline.rs` | where the stages of a pipeline begin |
+//! | `machine.rs` | microseconds of operations and collectives |
+//! | `estimate.rs` | predicted time and memory of a rank's program |
+//! | `parallel.rs` | the parts of the search on several threads |
+//! | `simulated.rs` | all ranks' programs, simulated on the links of the cluster |
 
 mod eliminate;
 mod estimate;
 mod grid;
 mod machine;
+mod parallel;
 mod pipeline;
 mod search;
 mod simulated;
@@ -36,13 +38,13 @@ use crate::shard::{
     split, with_operands_placed,
 };
 use crate::usual::Sizes;
-use sardonyx_base::{Dim, Error, Result};
+use parallel::in_parallel;
+use sardonyx_base::{Dim, Result};
 use sardonyx_cluster::Topology;
 use sardonyx_dialects::sdx::{Graph, Place};
 use sardonyx_kernels::Rates;
 use search::{Choice, Search};
 use space::Space;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A distribution problem.
 pub struct Task<'t> {
@@ -179,28 +181,6 @@ impl Part {
             Part::Grid => Ok(grid_candidate(task)?.into_iter().collect()),
         }
     }
-}
-
-/// Returns the results for all items in their order, or the error of the first item that has one. As many threads as
-/// the machine has take one item after the other.
-fn in_parallel<T: Sync, R: Send>(items: &[T], f: impl Fn(&T) -> Result<R> + Sync) -> Result<Vec<R>> {
-    let next = AtomicUsize::new(0);
-    let work = || {
-        let mut done = vec![];
-        while let Some((i, item)) = Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|i| Some((i, items.get(i)?))) {
-            done.push((i, f(item)));
-        }
-        done
-    };
-    let threads = std::thread::available_parallelism().map_or(1, |n| n.get()).min(items.len());
-    let ended = |_| Error::defect("a thread of the planner panicked");
-    let done = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-        threads.into_iter().map(|t| t.join().map_err(ended)).collect::<Result<Vec<_>>>()
-    })?;
-    let mut all: Vec<(usize, Result<R>)> = done.into_iter().flatten().collect();
-    all.sort_by_key(|(i, _)| *i);
-    all.into_iter().map(|(_, result)| result).collect()
 }
 
 /// Returns the reason why micro-batches of a fixed batch cannot be placed as the candidate says, if so.
