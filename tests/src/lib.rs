@@ -14,7 +14,6 @@ pub mod fuzz;
 pub mod metadata;
 pub mod modules;
 pub mod onnx;
-pub mod parallel;
 pub mod prepared;
 pub mod programs;
 pub mod schemas;

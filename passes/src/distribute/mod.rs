@@ -13,14 +13,12 @@
 //! | `pipeline.rs` | where the stages of a pipeline begin |
 //! | `machine.rs` | microseconds of operations and collectives |
 //! | `estimate.rs` | predicted time and memory of a rank's program |
-//! | `parallel.rs` | the parts of the search on several threads |
 //! | `simulated.rs` | all ranks' programs, simulated on the links of the cluster |
 
 mod eliminate;
 mod estimate;
 mod grid;
 mod machine;
-mod parallel;
 mod pipeline;
 mod search;
 mod simulated;
@@ -38,8 +36,7 @@ use crate::shard::{
     split, with_operands_placed,
 };
 use crate::usual::Sizes;
-use parallel::in_parallel;
-use sardonyx_base::{Dim, Result};
+use sardonyx_base::{Dim, Result, parallel};
 use sardonyx_cluster::Topology;
 use sardonyx_dialects::sdx::{Graph, Place};
 use sardonyx_kernels::Rates;
@@ -141,12 +138,14 @@ const PRICES: [f64; 8] = [1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2];
 pub fn plan(task: &Task) -> Result<Vec<Candidate>> {
     let meshes = meshes(task.ranks as i64).into_iter();
     let of_mesh = meshes.flat_map(|mesh| [Part::Mesh(mesh.clone()), Part::Pipelines(mesh)]);
-    let parallel = meshes_of_three(task).into_iter().map(Part::Pipelines);
-    let parts: Vec<Part> = of_mesh.chain([Part::Grid]).chain(parallel).collect();
-    let mut all: Vec<Candidate> = in_parallel(&parts, |part| part.candidates(task))?.into_iter().flatten().collect();
+    let of_three = meshes_of_three(task).into_iter().map(Part::Pipelines);
+    let parts: Vec<Part> = of_mesh.chain([Part::Grid]).chain(of_three).collect();
+    // The results do not depend on the number of threads.
+    let found = parallel::map(&parts, |part| part.candidates(task)).into_iter().collect::<Result<Vec<_>>>()?;
+    let mut all: Vec<Candidate> = found.into_iter().flatten().collect();
     let time = |c: &Candidate| c.estimate.as_ref().map_or(f64::INFINITY, Estimate::time_us);
     let best = all.iter().filter(|c| c.fits).map(time).fold(f64::INFINITY, f64::min);
-    let overlapped = in_parallel(&all, |c| with_overlap(task, c, best))?;
+    let overlapped = parallel::map(&all, |c| with_overlap(task, c, best)).into_iter().collect::<Result<Vec<_>>>()?;
     all.extend(overlapped.into_iter().flatten());
     let bytes = |c: &Candidate| c.estimate.as_ref().map_or(f64::INFINITY, Estimate::bytes);
     let by_time = |a: &Candidate, b: &Candidate| {

@@ -13,6 +13,7 @@ pub mod host;
 pub mod json;
 pub mod minifloat;
 pub mod packed;
+pub mod parallel;
 pub mod plan;
 pub mod random;
 pub mod reduction;

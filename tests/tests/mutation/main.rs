@@ -11,8 +11,8 @@ mod source;
 use kernels::{Subject, subjects};
 use kinds::{KINDS, Kind};
 use play::{Verdict, reaches_trap, verdict};
+use sardonyx_base::parallel::map;
 use sardonyx_tests::drawn::is_drawn;
-use sardonyx_tests::parallel::map;
 use source::Source;
 
 /// Maximum number of mutants of one kind in one kernel; with `--ignored` three times as many. By default only some
