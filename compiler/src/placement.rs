@@ -342,7 +342,8 @@ mod tests {
 
     #[test]
     fn rules_are_read_with_their_defaults() {
-        let text = "mesh = [2, 1, 3]\n[[place]]\nnode = 'a.*'\ninput = 1\naxis = 1\ndim = -1\nunit = 32\n[[place]]\nnode = 'b'";
+        let text =
+            "mesh = [2, 3]\n[[place]]\nnode = 'a.*'\ninput = 1\naxis = 1\ndim = -1\nunit = 32\n[[place]]\nnode = 'b'";
         let plan = Placement::parse(text).unwrap();
         assert_eq!(plan.mesh, [2, 3]);
         let places: Vec<String> = plan.rules.iter().map(|rule| rule.place.to_string()).collect();
@@ -385,6 +386,7 @@ mod tests {
         for (text, message) in [
             ("mesh = 3", "`mesh` is missing: [2, 4]"),
             ("mesh = [5000]", "`mesh` is a list of at most 4 axes and 1 to 4096 ranks in all: [2, 4]"),
+            ("mesh = [1, 4]", "`mesh` has an axis of one rank, along which nothing is divided"),
             (
                 "mesh = [2]\nspeed = 3",
                 "the plan has `speed`; it may have gathered_weights, mesh, overlap, pipeline, place, seeds",
@@ -400,7 +402,6 @@ mod tests {
             ("mesh = [2]\n[overlap]\nchunks = 65", "`chunks` of the overlap is no number from 1 to 64"),
             ("mesh = [2]\n[overlap]\nmicro_batches = 0", "`micro_batches` of the overlap is no number from 1 to 64"),
             ("mesh = [2]\n[overlap]", "the overlap has one chunk and one micro-batch, which leave nothing to overlap"),
-            ("mesh = [1, 4]\n[[place]]\nnode = 'x'", "`mesh` has an axis of one rank"),
             ("mesh = [2]\n[overlap]\nchunks = 2\nnodes = [1]", "`nodes` of the overlap is no list of nodes"),
             ("mesh = [2]\n[overlap]\nchunks = 2\nnodes = []", "`nodes` of the overlap is no list of nodes"),
             ("mesh = [3]\n[pipeline]\nbegins = ['a']", "the pipeline has 2 stages, axis 0 of the mesh 3 ranks"),
