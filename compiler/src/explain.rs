@@ -12,6 +12,7 @@ use sardonyx_dialects::mlir::Operation;
 use sardonyx_dialects::plan::{Action, Buffer, Plan};
 use sardonyx_kernels::lower;
 use sardonyx_passes::egraph::explain_node;
+use sardonyx_run::page::{Layers, layers};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
@@ -44,17 +45,6 @@ pub struct Launch {
     pub kernel: usize,
     /// ONNX nodes that the launch computes.
     pub origins: Vec<String>,
-}
-
-/// A repetition: starting at `first`, the same sequence of `length` kernels is launched `times` times.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Layers {
-    /// Index of the first launch.
-    pub first: usize,
-    /// Number of launches in one repetition.
-    pub length: usize,
-    /// Number of repetitions, at least 2.
-    pub times: usize,
 }
 
 /// Compiles up to the order of the launches, without using weight values. Errors: also those of `Movement::compute`.
@@ -143,74 +133,4 @@ fn stored(plan: &Plan) -> BTreeMap<String, usize> {
         *counts.entry(form).or_default() += 1;
         counts
     })
-}
-
-/// The repetition that covers most launches; ties go to the shortest layer, then to its first position.
-pub fn layers(order: &[usize]) -> Option<Layers> {
-    let mut best: Option<Layers> = None;
-    for length in 1..=order.len() / 2 {
-        let found = repeated(order, length).filter(|l| l.times > 1);
-        if let Some(l) = found
-            && best.is_none_or(|b| l.length * l.times > b.length * b.times)
-        {
-            best = Some(l);
-        }
-    }
-    best
-}
-
-/// The longest repetition with period `length`, if it has at least two full periods.
-fn repeated(order: &[usize], length: usize) -> Option<Layers> {
-    let (mut longest, mut start) = (0..0, 0);
-    for i in 0..order.len() - length {
-        match order[i] == order[i + length] {
-            true if i + 1 - start > longest.len() => longest = start..i + 1,
-            true => {}
-            false => start = i + 1,
-        }
-    }
-    let times = longest.len() / length + 1;
-    (longest.len() >= length).then_some(Layers { first: longest.start, length, times })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn found(order: &[usize]) -> Option<(usize, usize, usize)> {
-        layers(order).map(|l| (l.first, l.length, l.times))
-    }
-
-    #[test]
-    fn layers_are_what_repeats() {
-        assert_eq!(found(&[9, 1, 2, 3, 1, 2, 3, 1, 2, 3, 8]), Some((1, 3, 3)));
-        // Three repetitions of length 3 cover more than the pairs inside; a layer may contain a repetition itself.
-        assert_eq!(found(&[5, 5, 6, 5, 5, 6, 5, 5, 6]), Some((0, 3, 3)));
-        assert_eq!(found(&[7, 7, 7, 7]), Some((0, 1, 4)));
-    }
-
-    #[test]
-    fn without_repetition_there_is_no_layer() {
-        assert_eq!(found(&[]), None);
-        assert_eq!(found(&[1]), None);
-        assert_eq!(found(&[1, 2, 3, 1]), None);
-    }
-
-    /// Compares with a brute-force search over every length and position.
-    #[test]
-    fn the_search_finds_what_trying_everything_finds() {
-        for seed in 0..2000u64 {
-            let n = seed % 11;
-            let order: Vec<usize> = (0..n).map(|i| (((seed * 2654435761) >> (i * 3)) & 1) as usize).collect();
-            let mut most = 0;
-            for length in 1..=order.len() / 2 {
-                for first in 0..order.len() {
-                    let same = |t: &usize| order[first..].chunks(length).nth(*t) == Some(&order[first..first + length]);
-                    let times = (0..).take_while(|t| first + length <= order.len() && same(t)).count();
-                    most = most.max(if times > 1 { length * times } else { 0 });
-                }
-            }
-            assert_eq!(layers(&order).map_or(0, |l| l.length * l.times), most, "{order:?}");
-        }
-    }
 }

@@ -6,14 +6,15 @@ use super::compile::host_json;
 use super::movement::{self, MovementArgs, movement_json, short};
 use super::{say, write_whole};
 use crate::compile::parse_dims;
-use crate::explain::{Launches, Layers, Planned, launches, node};
+use crate::explain::{Launches, Planned, launches, node};
 use crate::import::DimRange;
 use crate::movement::{Question, Row, sum};
 use crate::replaced::{files_of_model, refuse_replacing};
-use crate::report::{Report, measure};
+use crate::report::{self, measure};
 use sardonyx_base::json::Json;
 use sardonyx_base::{Error, Result};
 use sardonyx_kernels::Target;
+use sardonyx_run::page::Layers;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::ops::Range;
@@ -90,13 +91,15 @@ fn page(
     refuse_replacing(path, &files_of_model(model, &BTreeSet::new()))?;
     let planned = Planned::new(model, dims)?;
     let found = planned.launches(question)?;
+    let measured = match args.measure {
+        true => {
+            let kernels: Vec<&str> = found.launches.iter().map(|l| found.kernels[l.kernel].0.as_str()).collect();
+            Some(measure(model, dims, &found.movement.sizes, &kernels)?)
+        }
+        false => None,
+    };
     let title = model.display().to_string();
-    let mut report = Report::new(&planned, &found, &question.device)?;
-    if args.measure {
-        let kernels: Vec<&str> = report.launches.iter().map(|launch| launch.kernel.as_str()).collect();
-        report.measured = Some(measure(model, dims, &found.movement.sizes, &kernels)?);
-    }
-    let text = report.html(&title, &found);
+    let text = report::page(&title, &planned, &found, &question.device, measured.as_ref())?.html();
     write_whole(path, &text)?;
     say(out, &format!("{}: {} launches of {} kernels", path.display(), found.launches.len(), found.kernels.len()))
 }

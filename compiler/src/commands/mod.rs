@@ -30,16 +30,8 @@ pub use simulate::{SimulateArgs, simulate};
 pub use values::passes_named;
 
 use sardonyx_base::{Error, Result};
-use sardonyx_format::file::AtomicFile;
+use sardonyx_format::file::write_whole;
 use std::io::Write;
-use std::path::Path;
-
-/// Writes a file atomically: on an error, the old file stays.
-fn write_whole(path: &Path, text: &str) -> Result<()> {
-    let mut file = AtomicFile::create(path)?;
-    file.write_all(text.as_bytes()).map_err(|e| Error::io(path, "write", &e))?;
-    file.commit()
-}
 
 fn say(out: &mut dyn Write, line: &str) -> Result<()> {
     writeln!(out, "{line}").map_err(|e| Error::io("standard output", "write", &e))

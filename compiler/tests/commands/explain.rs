@@ -72,9 +72,11 @@ fn the_page_has_every_launch_and_nothing_from_elsewhere() {
     let data: serde_json::Value = serde_json::from_str(data.split("</script>").next().unwrap()).unwrap();
     let json = folder.json(&["explain", "m.onnx", "--json"]);
     let launches = json["models"][0]["launches"].as_array().unwrap();
-    assert_eq!(data.as_array().unwrap().len(), launches.len());
-    for (shown, told) in data.as_array().unwrap().iter().zip(launches) {
-        for key in ["kernel", "class", "origins", "words", "scheduled"] {
+    let steps = data["steps"].as_array().unwrap();
+    assert_eq!(steps.len(), launches.len());
+    for (shown, told) in steps.iter().zip(launches) {
+        assert_eq!(shown["name"], told["kernel"]);
+        for key in ["class", "origins", "words", "scheduled"] {
             assert_eq!(shown[key], told[key], "{key}");
         }
     }
@@ -101,13 +103,13 @@ fn a_measured_page_has_a_time_for_each_launch() {
     let times = |page: &str| -> Vec<Option<f64>> {
         let data = page.split("id=\"data\">").nth(1).unwrap().split("</script>").next().unwrap();
         let data: serde_json::Value = serde_json::from_str(data).unwrap();
-        data.as_array().unwrap().iter().map(|launch| launch["measured"].as_f64()).collect()
+        data["steps"].as_array().unwrap().iter().map(|launch| launch["measured"].as_f64()).collect()
     };
     assert_eq!(times(&predicted), [None; 4]);
     assert!(times(&measured).iter().all(|us| us.is_some_and(|us| us > 0.0 && us < 1e6)));
     assert!(!predicted.contains("measured µs") && predicted.contains("nothing here was measured"));
     assert!(measured.contains("measured µs</th>") && measured.contains("<dt>measured</dt>"));
-    let circles = |page: &str| (page.matches("<circle").count(), page.matches(" measured\" data-launch").count());
+    let circles = |page: &str| (page.matches("<circle").count(), page.matches(" measured\" data-step").count());
     assert_eq!((circles(&predicted), circles(&measured)), ((2, 0), (4, 2)));
     let (code, said) = folder.bad(&["explain", "m.onnx", "--html", "m.html", "--measure", "--device", "sm_80"]);
     assert!(code == 2 && said.contains("--device"), "{said}");

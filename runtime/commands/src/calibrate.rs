@@ -15,7 +15,7 @@ use sardonyx_base::host::Collective;
 use sardonyx_base::schedule::operands_for;
 use sardonyx_base::{Error, Result};
 use sardonyx_cluster::{Means, Topology, compare};
-use sardonyx_format::file::AtomicFile;
+use sardonyx_format::file::write_whole;
 use sardonyx_runtime::{Algorithm, Transport};
 use std::io::Write;
 use std::num::NonZeroUsize;
@@ -137,10 +137,7 @@ pub fn calibrate(args: &CalibrateArgs, out: &mut dyn Write) -> Result<()> {
     let command = format!("`sardonyx-run calibrate --ranks {n} --transport {name}`");
     let text = Figures::new(n, &times).toml(n, &command, cores);
     let topology = Topology::parse(&text)?;
-    let mut file = AtomicFile::create(&args.output)?;
-    let written = file.write_all(text.as_bytes());
-    written.map_err(|e| Error::io(&args.output, "write", &e))?;
-    file.commit()?;
+    write_whole(&args.output, &text)?;
     put!(out, "{}: written, as follows by what was measured and what it predicts", args.output.display())?;
     for (name, measured) in [(GATHER, times.gather), (SCATTER, times.scatter)] {
         let op = Collective::from_user(name)?;

@@ -15,6 +15,7 @@ mod data_set;
 mod inputs;
 mod inspect;
 mod literal;
+pub mod page;
 #[cfg(feature = "topology")]
 mod predicted;
 mod run;
@@ -77,6 +78,17 @@ impl Command {
             Command::Calibrate(args) => calibrate(args, out).map(|()| 0),
             Command::Tune(args) => tune(args, out).map(|()| 0),
         }
+    }
+}
+
+/// Refuses an output that is the artifact, whatever path or link leads to it. Errors: E0001.
+fn refuse_replacing(output: &Path, artifact: &Path) -> Result<()> {
+    match (output.canonicalize(), artifact.canonicalize()) {
+        (Ok(to), Ok(from)) if to == from => {
+            let message = format!("the output {} is the artifact", output.display());
+            Err(Error::user("E0001", message).help("name another file"))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -7,7 +7,7 @@
 #![allow(missing_docs, reason = "doc comments of arguments are their help text")]
 
 use crate::inputs::synthetic_inputs;
-use crate::{ModelArgs, put};
+use crate::{ModelArgs, put, refuse_replacing};
 use sardonyx_base::json::Json;
 use sardonyx_base::{Error, Result, Tensor};
 use sardonyx_format::file::AtomicFile;
@@ -58,12 +58,7 @@ pub fn tune(args: &TuneArgs, out: &mut dyn Write) -> Result<()> {
         let message = format!("`{device}` has no tiles to measure: only code for GPUs has, on a real one");
         return Err(Error::user("E0001", message).help("use `--device cuda:0`"));
     }
-    if std::fs::canonicalize(&args.output)
-        .is_ok_and(|to| std::fs::canonicalize(&args.model.model).is_ok_and(|m| m == to))
-    {
-        let message = format!("the output {} is the artifact", args.output.display());
-        return Err(Error::user("E0001", message).help("name another file with -o"));
-    }
+    refuse_replacing(&args.output, &args.model.model)?;
     let first = args.candidate(0)?;
     let n = first.candidates();
     if n < 2 {

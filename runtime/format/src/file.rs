@@ -8,6 +8,13 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+/// Writes a text file atomically: on an error, the old file stays. Errors: E0002.
+pub fn write_whole(path: &Path, text: &str) -> Result<()> {
+    let mut file = AtomicFile::create(path)?;
+    file.write_all(text.as_bytes()).map_err(|e| Error::io(path, "write", &e))?;
+    file.commit()
+}
+
 /// A file that is written under a temporary name in the destination's folder; `commit` renames it, dropping it removes
 /// it. If it replaces a file, it takes over that file's mode. The writer holds a lock on the temporary file, so that
 /// the leftover of a killed process is recognised by the missing lock; the next writer of the same destination removes

@@ -5,8 +5,8 @@
 
 use super::{lost, name, size};
 use crate::planner::Plans;
-use crate::report::escaped;
 use sardonyx_passes::distribute::Estimate;
+use sardonyx_run::page::escaped;
 use std::fmt::Write;
 
 const WIDTH: f64 = 1100.0;

@@ -10,6 +10,7 @@ use super::{EntryArgs, ModelArgs, ThreadArgs, put};
 use kernels::Kernels;
 use sardonyx_base::json::Json;
 use sardonyx_base::{Error, Result, Tensor, TensorView};
+use sardonyx_format::file::write_whole;
 use sardonyx_runtime::{Cache, Outputs, RunOptions, Session};
 use std::io::Write;
 use std::path::PathBuf;
@@ -100,7 +101,7 @@ pub fn bench(args: &BenchArgs, out: &mut dyn Write) -> Result<()> {
     let kernels = args.kernels(&session, &inputs)?;
     if let Some(path) = &args.trace {
         let text = kernels::trace(&session, entry, &inputs)?;
-        std::fs::write(path, text).map_err(|e| Error::io(path, "write", &e))?;
+        write_whole(path, &text)?;
     }
     let (times, inputs, cache) = (&times[..], &inputs[..], cache.as_ref());
     let report =

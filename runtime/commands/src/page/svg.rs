@@ -1,16 +1,16 @@
-//! launches, their edges, buffers of the arena  =>  SVG drawings
+//! steps, their edges, buffers of the arena  =>  SVG drawings
 
 use super::layout::layered;
-use super::{Block, Launch, Report, escaped};
+use super::{Block, Page, Point, Roofline, Step, escaped};
 use std::fmt::Write;
 
 const BOX: (usize, usize) = (168, 34);
 const GAP: (usize, usize) = (18, 26);
 
-/// The graph of launches and their dependences, with a repeated layer drawn once.
-pub fn graph(report: &Report) -> String {
-    let shown = report.shown();
-    let edges = report.edges_shown();
+/// The graph of steps and their dependences, with a repeated layer drawn once.
+pub fn graph(page: &Page) -> String {
+    let shown = page.shown();
+    let edges = page.edges_shown();
     let places = layered(shown.len(), &edges);
     let columns = places.iter().map(|p| p.column + 1).max().unwrap_or(1);
     let rows = places.iter().map(|p| p.row + 1).max().unwrap_or(1);
@@ -33,21 +33,21 @@ pub fn graph(report: &Report) -> String {
         let _ = writeln!(out, "<path class=\"edge\" data-from=\"{a}\" data-to=\"{b}\" d=\"{path}\"/>");
     }
     for (at, &i) in shown.iter().enumerate() {
-        let Launch { kernel, class, origins, .. } = &report.launches[i];
-        let ((x, y), times) = (center(at), report.times(i));
+        let Step { name: runs, class, origins, .. } = &page.steps[i];
+        let ((x, y), times) = (center(at), page.times(i));
         let (left, top) = (x - BOX.0 / 2, y - BOX.1 / 2);
-        let name = origins.last().map_or("", |name| last_part(name));
+        let (node, class) = (origins.last().map_or("", |name| last_part(name)), escaped(class));
         let times = if times > 1 { format!(" ×{times}") } else { String::new() };
         let _ = writeln!(
             out,
-            "<g class=\"node {class}\" data-launch=\"{i}\" tabindex=\"0\"><rect x=\"{left}\" y=\"{top}\" width=\"{}\" height=\"{}\" rx=\"5\"/>\
+            "<g class=\"node {class}\" data-step=\"{i}\" tabindex=\"0\"><rect x=\"{left}\" y=\"{top}\" width=\"{}\" height=\"{}\" rx=\"5\"/>\
              <text x=\"{x}\" y=\"{}\">{i} {} {class}{times}</text><text class=\"small\" x=\"{x}\" y=\"{}\">{}</text></g>",
             BOX.0,
             BOX.1,
             y - 3,
-            escaped(kernel),
+            escaped(runs),
             y + 11,
-            escaped(name),
+            escaped(node),
         );
     }
     out + "</svg>\n"
@@ -72,22 +72,21 @@ const PLOT: (f64, f64) = (560.0, 320.0);
 const MARGIN: (f64, f64) = (56.0, 34.0);
 
 /// The roofline: operations per byte and per second, on logarithmic axes, below the limits of the device.
-pub fn roofline(report: &Report) -> String {
-    let points: Vec<(usize, f64, f64)> = (report.shown().into_iter())
-        .filter_map(|i| {
-            let launch = &report.launches[i];
-            let bytes = 4.0 * launch.scheduled as f64;
-            let (operations, us) = (launch.operations as f64, launch.predicted_us);
-            (operations > 0.0 && bytes > 0.0 && us > 0.0).then(|| (i, operations / bytes, operations / us * 1e6))
-        })
+pub fn roofline(page: &Page, device: &Roofline) -> String {
+    let points: Vec<(usize, &Point, f64)> = (page.shown().into_iter())
+        .filter_map(|i| Some((i, page.steps[i].point.as_ref()?)))
+        .filter(|(_, p)| p.operations > 0.0 && p.bytes > 0.0 && p.predicted_us > 0.0)
+        .map(|(i, p)| (i, p, p.operations / p.bytes))
         .collect();
-    let (peak, rate) = (report.operations_per_s, report.bytes_per_s);
+    let speed = |p: &Point| p.operations / p.predicted_us * 1e6;
+    let total_us: f64 = page.steps.iter().filter_map(|step| Some(step.point.as_ref()?.predicted_us)).sum();
+    let (peak, rate) = (device.operations_per_s, device.bytes_per_s);
     let ridge = peak / rate;
     let least = |values: &mut dyn Iterator<Item = f64>| values.fold(f64::INFINITY, f64::min);
     let most = |values: &mut dyn Iterator<Item = f64>| values.fold(0.0, f64::max);
-    let x0 = least(&mut points.iter().map(|p| p.1).chain([ridge / 10.0])).log10().floor();
-    let x1 = most(&mut points.iter().map(|p| p.1).chain([ridge * 10.0])).log10().ceil();
-    let y0 = least(&mut points.iter().map(|p| p.2).chain([peak / 100.0])).log10().floor();
+    let x0 = least(&mut points.iter().map(|p| p.2).chain([ridge / 10.0])).log10().floor();
+    let x1 = most(&mut points.iter().map(|p| p.2).chain([ridge * 10.0])).log10().ceil();
+    let y0 = least(&mut points.iter().map(|p| speed(p.1)).chain([peak / 100.0])).log10().floor();
     let y1 = peak.log10().ceil();
     let x = |v: f64| MARGIN.0 + (v.log10() - x0) / (x1 - x0) * (PLOT.0 - 2.0 * MARGIN.0 + 40.0);
     let y = |v: f64| PLOT.1 - MARGIN.1 - (v.log10() - y0) / (y1 - y0) * (PLOT.1 - 2.0 * MARGIN.1);
@@ -127,21 +126,21 @@ pub fn roofline(report: &Report) -> String {
         y(peak),
         x(10f64.powf(x1))
     );
-    for (i, intensity, speed) in points {
-        let launch = &report.launches[i];
-        let radius = 4.0 + 10.0 * (launch.predicted_us * report.times(i) as f64 / report.total_us.max(1e-12)).sqrt();
-        let (x, y, kernel) = (x(intensity), &y, escaped(&launch.kernel));
+    for (i, point, intensity) in points {
+        let Step { name, class, .. } = &page.steps[i];
+        let radius = 4.0 + 10.0 * (point.predicted_us * page.times(i) as f64 / total_us.max(1e-12)).sqrt();
+        let (x, y, name, class) = (x(intensity), &y, escaped(name), escaped(class));
         let mut circle = |class: &str, speed: f64, what: &str| {
             let _ = writeln!(
                 out,
-                "<circle class=\"{class}\" data-launch=\"{i}\" cx=\"{x:.1}\" cy=\"{:.1}\" r=\"{radius:.1}\"><title>{i} {kernel}, {what}</title></circle>",
+                "<circle class=\"{class}\" data-step=\"{i}\" cx=\"{x:.1}\" cy=\"{:.1}\" r=\"{radius:.1}\"><title>{i} {name}, {what}</title></circle>",
                 y(speed),
             );
         };
-        circle(&launch.class, speed, "predicted");
-        if let Some(us) = report.measured_us(i).filter(|us| *us > 0.0) {
-            let measured = launch.operations as f64 / us * 1e6;
-            circle(&format!("{} measured", launch.class), measured.max(10f64.powf(y0)), "measured");
+        circle(&class, speed(point), "predicted");
+        if let Some(us) = point.measured_us.filter(|us| *us > 0.0) {
+            let measured = point.operations / us * 1e6;
+            circle(&format!("{class} measured"), measured.max(10f64.powf(y0)), "measured");
         }
     }
     let _ = writeln!(
@@ -162,15 +161,15 @@ fn power(e: i32) -> String {
 }
 
 /// The arena: steps on the horizontal axis, bytes on the vertical one, a rectangle for the lifetime of each buffer.
-pub fn arena(report: &Report) -> String {
+pub fn arena(page: &Page) -> String {
     let (width, height) = (900.0, 260.0);
-    let total = report.blocks.iter().map(|b| b.offset + b.bytes).max().unwrap_or(1).max(1) as f64;
-    let steps = report.blocks.iter().map(|b| b.last + 1).max().unwrap_or(1) as f64;
+    let total = page.blocks.iter().map(|b| b.offset.saturating_add(b.bytes)).max().unwrap_or(1).max(1) as f64;
+    let steps = page.blocks.iter().map(|b| b.last + 1).max().unwrap_or(1) as f64;
     let mut out =
         format!("<svg id=\"arena\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" height=\"{height}\">\n");
-    for Block { first, last, offset, bytes } in &report.blocks {
+    for Block { first, last, offset, bytes } in &page.blocks {
         let (x, w) = (*first as f64 / steps * width, (last - first + 1) as f64 / steps * width);
-        let (h, top) = (*bytes as f64 / total * height, (offset + bytes) as f64 / total * height);
+        let (h, top) = (*bytes as f64 / total * height, offset.saturating_add(*bytes) as f64 / total * height);
         let _ = writeln!(
             out,
             "<rect class=\"block\" x=\"{x:.1}\" y=\"{:.1}\" width=\"{w:.1}\" height=\"{h:.1}\"><title>{bytes} bytes at {offset}, \

@@ -1,0 +1,209 @@
+//! steps of a call, with figures of each  =>  an HTML file that shows them as a graph, in a table, and in the arena
+//!
+//! The file is self-contained: drawings are inline, and their coordinates are computed here. A short script links a
+//! step with its box, its point under the roofline and its ONNX nodes.
+
+mod layers;
+mod layout;
+mod svg;
+
+pub use self::layers::{Layers, layers};
+use sardonyx_base::json::Json;
+
+/// What an HTML file shows.
+pub struct Page {
+    /// The title, and the name of the browser's window.
+    pub title: String,
+    /// What a step is called: `launch` and `launches`.
+    pub words: [&'static str; 2],
+    /// Names and values above the drawings.
+    pub figures: Vec<(&'static str, String)>,
+    /// Columns of the table, besides number, name, class and ONNX nodes.
+    pub columns: Vec<Column>,
+    /// The steps in their order.
+    pub steps: Vec<Step>,
+    /// Pairs of a step and a later one that reads what it writes.
+    pub edges: Vec<(usize, usize)>,
+    /// The repeated layer, which is drawn once; `None` if nothing repeats.
+    pub layers: Option<Layers>,
+    /// Buffers in the arena whose offset and size are known.
+    pub blocks: Vec<Block>,
+    /// The limits of the device; `None` if the page is of no device.
+    pub roofline: Option<Roofline>,
+}
+
+/// A column of numbers.
+pub struct Column {
+    /// Name of the numbers in the page's data.
+    pub key: &'static str,
+    /// Heading, with the unit.
+    pub label: &'static str,
+    /// Number of decimals.
+    pub decimals: usize,
+    /// Whether the numbers were measured, which are set in italics.
+    pub is_measured: bool,
+}
+
+/// A step.
+pub struct Step {
+    /// Symbol of the kernel, or name of the host operation.
+    pub name: String,
+    /// Class of the kernel, such as `contract`, or `host`.
+    pub class: String,
+    /// ONNX nodes that the step computes.
+    pub origins: Vec<String>,
+    /// A number for each column; null where it is unknown.
+    pub values: Vec<Json>,
+    /// Its place under the roofline.
+    pub point: Option<Point>,
+}
+
+/// What a step computes and moves, and for how long.
+pub struct Point {
+    /// Number of floating-point operations.
+    pub operations: f64,
+    /// Bytes that are moved.
+    pub bytes: f64,
+    /// Predicted time in microseconds.
+    pub predicted_us: f64,
+    /// Measured time in microseconds.
+    pub measured_us: Option<f64>,
+}
+
+/// The limits of a device.
+pub struct Roofline {
+    /// Peak operations per second.
+    pub operations_per_s: f64,
+    /// Memory bandwidth in bytes per second.
+    pub bytes_per_s: f64,
+    /// A sentence that says where the points come from.
+    pub source: &'static str,
+}
+
+/// A buffer in the arena, from the first step that uses it to the last.
+pub struct Block {
+    /// Index of the first step that uses the buffer.
+    pub first: usize,
+    /// Index of the last step that uses the buffer.
+    pub last: usize,
+    /// Offset in the arena, in bytes.
+    pub offset: i64,
+    /// Size in bytes.
+    pub bytes: i64,
+}
+
+static PAGE: &str = include_str!("page.html");
+
+impl Page {
+    /// Returns the complete HTML file.
+    pub fn html(&self) -> String {
+        let [one, many] = self.words;
+        let figures =
+            self.figures.iter().map(|(name, text)| format!("<dt>{name}</dt><dd>{}</dd>", escaped(text))).collect();
+        let layer = self.layers.map_or(String::new(), |l| match l.length {
+            1 => format!("{} {} is drawn once: it repeats {} times.", capital(one), l.first, l.times),
+            n => {
+                let last = l.first + n - 1;
+                format!("{} {} to {last} are drawn once: they repeat {} times.", capital(many), l.first, l.times)
+            }
+        });
+        let roofline = self.roofline.as_ref().map_or(String::new(), |device| {
+            let (source, drawing) = (device.source, svg::roofline(self, device));
+            format!("<div><h2>Roofline</h2><p>{source} The larger a point, the more of the time.</p>{drawing}</div>")
+        });
+        let heading = |column: &Column| {
+            let class = if column.is_measured { " class=\"measured\"" } else { "" };
+            format!("<th{class} data-key=\"{}\">{}</th>", column.key, column.label)
+        };
+        let parts = [
+            ("TITLE", escaped(&self.title)),
+            ("STEP", one.into()),
+            ("CAPITAL", capital(one)),
+            ("STEPS", many.into()),
+            ("CAPITALS", capital(many)),
+            ("FIGURES", figures),
+            ("LAYER", layer),
+            ("COLUMNS", self.columns.iter().map(heading).collect()),
+            ("GRAPH", svg::graph(self)),
+            ("TWO", if self.roofline.is_some() { " class=\"two\"".into() } else { String::new() }),
+            ("ROOFLINE", roofline),
+            ("ARENA", svg::arena(self)),
+            // A string from the model that contains `</script>` must not close the script element.
+            ("DATA", self.data().to_string().replace("</", "<\\/")),
+        ];
+        parts.iter().fold(PAGE.to_string(), |page, (name, text)| page.replace(&format!("{{{{{name}}}}}"), text))
+    }
+
+    /// Returns the steps that are drawn: of a repeated layer, only the first occurrence.
+    fn shown(&self) -> Vec<usize> {
+        let hidden = self.layers.map_or(0..0, |l| l.first + l.length..l.first + l.length * l.times);
+        (0..self.steps.len()).filter(|i| !hidden.contains(i)).collect()
+    }
+
+    /// Returns the number of steps that a drawn step represents.
+    fn times(&self, step: usize) -> usize {
+        self.layers.filter(|l| (l.first..l.first + l.length).contains(&step)).map_or(1, |l| l.times)
+    }
+
+    /// Returns the drawn step that represents a step.
+    fn drawn(&self, step: usize) -> usize {
+        match self.layers {
+            Some(l) if (l.first..l.first + l.length * l.times).contains(&step) => l.first + (step - l.first) % l.length,
+            Some(_) | None => step,
+        }
+    }
+
+    /// Returns the edges between drawn steps, as indices into `shown`, without those from a layer to its repetition.
+    fn edges_shown(&self) -> Vec<(usize, usize)> {
+        let shown = self.shown();
+        let number = |step: usize| shown.binary_search(&self.drawn(step)).ok();
+        let mut edges: Vec<(usize, usize)> =
+            self.edges.iter().filter_map(|(a, b)| Some((number(*a)?, number(*b)?))).filter(|(a, b)| a < b).collect();
+        edges.sort_unstable();
+        edges.dedup();
+        edges
+    }
+
+    fn data(&self) -> Json {
+        let column = |column: &Column| {
+            Json::Object(vec![
+                ("key", column.key.into()),
+                ("label", column.label.into()),
+                ("decimals", column.decimals.into()),
+                ("measured", column.is_measured.into()),
+            ])
+        };
+        let step = |(i, step): (usize, &Step)| {
+            let mut members = vec![
+                ("name", step.name.as_str().into()),
+                ("class", step.class.as_str().into()),
+                ("origins", Json::list(step.origins.iter().map(String::as_str))),
+                ("drawn", self.drawn(i).into()),
+            ];
+            members.extend(self.columns.iter().map(|column| column.key).zip(step.values.iter().cloned()));
+            Json::Object(members)
+        };
+        Json::Object(vec![
+            ("columns", Json::list(self.columns.iter().map(column))),
+            ("steps", Json::list(self.steps.iter().enumerate().map(step))),
+        ])
+    }
+}
+
+fn capital(word: &str) -> String {
+    let mut chars = word.chars();
+    chars.next().map_or(String::new(), |first| first.to_uppercase().chain(chars).collect())
+}
+
+/// Escapes a text for HTML or SVG, and the braces of a part of the page.
+pub fn escaped(text: &str) -> String {
+    let escape = |c: char| match c {
+        '&' => "&amp;".to_string(),
+        '<' => "&lt;".to_string(),
+        '>' => "&gt;".to_string(),
+        '"' => "&quot;".to_string(),
+        '{' => "&#123;".to_string(),
+        c => c.to_string(),
+    };
+    text.chars().map(escape).collect()
+}
