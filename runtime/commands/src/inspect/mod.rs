@@ -5,18 +5,20 @@
 #![allow(missing_docs, reason = "doc comments of arguments are their help text")]
 
 mod entry;
+mod html;
 mod kernel;
 
 use crate::call_bytes::call_bytes;
 use crate::device_name;
 use crate::inputs::check_names;
-use crate::put;
 use crate::values::bytes_text;
+use crate::{put, refuse_replacing};
 use sardonyx_base::json::Json;
 use sardonyx_base::plan::{Canary, SelfTest, SymbolKind};
 use sardonyx_base::{Error, Result};
 use sardonyx_format::Verify;
 use sardonyx_format::artifact::Artifact;
+use sardonyx_format::file::write_whole;
 use sardonyx_runtime::program::{self, Entry, Program, origin};
 use sardonyx_runtime::{CallBytes, DeviceName};
 use std::io::Write;
@@ -28,6 +30,7 @@ use std::path::PathBuf;
   {bin} inspect model.sdx --entry decode
   {bin} inspect model.sdx --dim batch=1 --dim seq=128
   {bin} inspect model.sdx --steps
+  {bin} inspect model.sdx --dim seq=128 --html model.html
   {bin} inspect model.sdx --device sim:sm_80
   {bin} inspect model.sdx --json")]
 pub struct InspectArgs {
@@ -49,6 +52,9 @@ pub struct InspectArgs {
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
+    /// Write a page about one entry point, which shows its steps as a graph and their buffers in the arena
+    #[arg(long, value_name = "FILE.html", conflicts_with_all = ["json", "steps"])]
+    pub html: Option<PathBuf>,
 }
 
 /// Inspects an artifact without loading its code, so it may be untrusted or for another processor.
@@ -70,6 +76,14 @@ pub fn inspect(args: &InspectArgs, out: &mut dyn Write) -> Result<()> {
         call => call.map_err(named),
     };
     let calls = entries.iter().map(call).collect::<Result<Vec<Option<CallBytes>>>>()?;
+    if let Some(path) = &args.html {
+        refuse_replacing(path, &args.model)?;
+        let shown = entries.iter().zip(&calls).find(|(entry, _)| args.entry.is_some() || !entry.internal);
+        let Some((entry, call)) = shown else { return Ok(()) };
+        let page = html::page(args.model.display().to_string(), &artifact, &program, entry, call.as_ref());
+        write_whole(path, &page.html())?;
+        return put!(out, "{}: entry point {}, {} steps", path.display(), entry.name, page.steps.len());
+    }
     if args.json {
         return put!(out, "{}", report(&artifact, &program, entries, &calls));
     }

@@ -267,6 +267,34 @@ fn inspect_evaluates_the_memory_of_a_call() {
     }
 }
 
+/// The page has the steps of one entry point and the bytes of a call; without a device it has no roofline.
+#[test]
+fn inspect_writes_a_page_of_an_entry_point() {
+    let f = Folder::new();
+    let shown = f.good(&["inspect", "m.sdx", "--dim", "batch=3", "--html", "m.html"]);
+    assert_eq!(shown, "m.html: entry point main, 3 steps\n");
+    let page = std::fs::read_to_string(f.path("m.html")).unwrap();
+    let data = page.split("id=\"data\">").nth(1).unwrap().split("</script>").next().unwrap();
+    let data: serde_json::Value = serde_json::from_str(data).unwrap();
+    // An input of 3 x 8, an intermediate value of as many and 8 weights; the last step writes a number for each row.
+    let figures = |step: usize| ["items", "read", "constants", "written"].map(|key| data["steps"][step][key].as_i64());
+    assert_eq!(figures(2), [3, 96, 32, 12].map(Some));
+    assert_eq!((&data["steps"][2]["name"], &data["steps"][2]["origins"][0]), (&"rowdot".into(), &"/node_2".into()));
+    assert_eq!((page.matches("class=\"node").count(), page.matches("class=\"edge").count()), (2, 1));
+    // The two launches of one kernel are drawn as a layer.
+    assert!(page.contains("Step 0 is drawn once: it repeats 2 times."), "{page}");
+    assert!(page.contains("<dt>sizes</dt><dd>batch = 3</dd>") && page.contains("<rect class=\"block\""), "{page}");
+    assert!(!page.contains("{{") && !page.contains("<h2>Roofline"), "{page}");
+    for elsewhere in ["http:", "https:", "src=", "url(", "@import", "fetch("] {
+        assert!(!page.contains(elsewhere), "{elsewhere}");
+    }
+    decoder().write(&f.path("d.sdx"));
+    assert!(f.good(&["inspect", "d.sdx", "--entry", "decode", "--html", "d.html"]).contains("entry point decode"));
+    let (code, shown) = f.bad(&["inspect", "m.sdx", "--html", "m.sdx"]);
+    assert!(code == 2 && shown.starts_with("error[E0001]: the output m.sdx is the artifact"), "{shown}");
+    assert_eq!(f.bad(&["inspect", "m.sdx", "--html", "n.html", "--json"]).0, 2);
+}
+
 #[test]
 fn inspect_shows_the_plan_without_loading_the_code() {
     let f = Folder::new();

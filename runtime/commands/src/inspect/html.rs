@@ -1,0 +1,195 @@
+//! an entry point of an artifact, sizes  =>  a page that shows its steps, what each reads and writes, and the arena
+
+use crate::call_bytes;
+use crate::inputs::usual_bytes;
+use crate::page::{Block, Column, Page, Step, layers};
+use crate::values::bytes_text;
+use sardonyx_base::Dim;
+use sardonyx_base::dim::Symbol;
+use sardonyx_base::json::Json;
+use sardonyx_format::artifact::Artifact;
+use sardonyx_runtime::CallBytes;
+use sardonyx_runtime::program::{self, Action, Entry, Launch, Place, Program};
+use std::collections::BTreeMap;
+
+static COLUMNS: &[(&str, &str)] = &[
+    ("items", "work items"),
+    ("operations", "operations"),
+    ("read", "bytes read"),
+    ("constants", "bytes of weights"),
+    ("written", "bytes written"),
+];
+
+/// Returns the page of an entry point. `call` has the sizes that were asked for; without it, default sizes are taken.
+pub fn page(title: String, artifact: &Artifact, program: &Program, entry: &Entry, call: Option<&CallBytes>) -> Page {
+    let usual = match call {
+        Some(_) => None,
+        None => usual_bytes(program, entry),
+    };
+    let call = call.or(usual.as_ref());
+    let shown =
+        Shown { program, entry, values: call.map(|call| call.at.iter().cloned().collect()).unwrap_or_default() };
+    let runs: Vec<(String, String)> = entry.steps.iter().map(|step| shown.runs(&step.action)).collect();
+    let distinct: BTreeMap<&(String, String), usize> = runs.iter().zip(0..).collect();
+    let order: Vec<usize> = runs.iter().map(|step| distinct[step]).collect();
+    let column = |&(key, label)| Column { key, label, decimals: 0, is_measured: false };
+    Page {
+        title,
+        words: ["step", "steps"],
+        figures: figures(artifact, program, entry, call),
+        columns: COLUMNS.iter().map(column).collect(),
+        layers: layers(&order),
+        steps: runs.into_iter().zip(&entry.steps).map(|(runs, step)| shown.step(runs, step)).collect(),
+        edges: shown.edges(),
+        blocks: shown.blocks(),
+        roofline: None,
+    }
+}
+
+fn figures(
+    artifact: &Artifact,
+    program: &Program,
+    entry: &Entry,
+    call: Option<&CallBytes>,
+) -> Vec<(&'static str, String)> {
+    let manifest = &artifact.manifest;
+    let launched = entry.steps.iter().filter_map(|step| match &step.action {
+        Action::Launch(launch) => Some(launch.kernel),
+        Action::Copy(_) | Action::Bind(_) | Action::Host(_) => None,
+    });
+    let launched: Vec<usize> = launched.collect();
+    let mut kernels = launched.clone();
+    kernels.sort_unstable();
+    kernels.dedup();
+    let constants: usize = program.constants.iter().map(|range| range.len()).sum();
+    let mut figures = vec![
+        ("entry point", entry.name.clone()),
+        ("launches", format!("{} of {} kernels", launched.len(), kernels.len())),
+        ("other steps", (entry.steps.len() - launched.len()).to_string()),
+        ("weights", bytes_text(constants as u64)),
+    ];
+    if let Some(call) = call {
+        let sizes: Vec<String> = call.at.iter().map(|(name, n)| format!("{name} = {n}")).collect();
+        figures.push(("sizes", sizes.join(", ")));
+        figures.push(("memory of a call", call_bytes::text(call)));
+    }
+    if !program.mesh.is_empty() {
+        let mesh: Vec<String> = program.mesh.iter().map(usize::to_string).collect();
+        figures.push(("ranks", mesh.join("x")));
+    }
+    if artifact.code.is_some() {
+        figures.push(("code", format!("{} {}", manifest.arch, manifest.variants.join(" "))));
+    }
+    figures.push((
+        "producer",
+        format!("{}, format {}.{}", manifest.producer, manifest.format_major, manifest.format_minor),
+    ));
+    if let Some(seal) = &artifact.seal {
+        figures.push(("signed", seal.signer.map_or("by nobody".into(), |key| format!("by {key}"))));
+    }
+    figures
+}
+
+/// An entry point, and values of its symbols.
+struct Shown<'a> {
+    program: &'a Program,
+    entry: &'a Entry,
+    values: BTreeMap<String, i64>,
+}
+
+impl Shown<'_> {
+    /// Returns the value of an expression; `None` if it depends on data or is out of range.
+    fn value(&self, dim: &Dim) -> Option<i64> {
+        let fixed = |name: &str| {
+            let symbol = &self.program.symbols[*self.program.symbol_index.get(name)?];
+            symbol.hi.filter(|hi| *hi == symbol.lo)
+        };
+        dim.eval_named(&|name| self.values.get(name).copied().or_else(|| fixed(name))).ok()
+    }
+
+    /// Returns the value of an expression over the arguments of a launch.
+    fn value_in(&self, launch: &Launch, dim: &Dim) -> Option<i64> {
+        let argument = |symbol: &Symbol| match symbol {
+            Symbol::Param(n) => self.value(launch.params.get(*n)?),
+            Symbol::BufferBytes(n) => self.value(&self.entry.buffers[*launch.buffers.get(*n)?].bytes),
+            Symbol::Grid => self.value(&launch.grid),
+            _ => None,
+        };
+        dim.eval(&argument).ok()
+    }
+
+    /// Returns what a step runs, and its class.
+    fn runs(&self, action: &Action) -> (String, String) {
+        match action {
+            Action::Launch(launch) => {
+                let kernel = &self.program.kernels[launch.kernel];
+                (kernel.symbol.clone(), kernel.class.clone())
+            }
+            Action::Copy(_) => ("copy".into(), "host".into()),
+            Action::Bind(bind) => (format!("bind {}", bind.symbol), "host".into()),
+            Action::Host(host) => (host.call.op.to_string(), "host".into()),
+        }
+    }
+
+    /// Returns the buffers that a step reads, and those that it writes.
+    fn accesses(&self, action: &Action) -> [Vec<usize>; 2] {
+        match action {
+            Action::Launch(launch) => {
+                let writes = &self.program.kernels[launch.kernel].writes;
+                let (written, read): (Vec<_>, Vec<_>) = launch.buffers.iter().zip(writes).partition(|(_, w)| **w);
+                [read, written].map(|buffers| buffers.into_iter().map(|(buffer, _)| *buffer).collect())
+            }
+            Action::Copy(copy) => [vec![copy.from], vec![copy.to]],
+            Action::Bind(bind) => [vec![bind.buffer], vec![]],
+            Action::Host(host) => {
+                [&host.args, &host.results].map(|operands| operands.iter().map(|operand| operand.buffer).collect())
+            }
+        }
+    }
+
+    fn step(&self, (name, class): (String, String), step: &program::Step) -> Step {
+        let [read, written] = self.accesses(&step.action);
+        let (constants, others): (Vec<usize>, Vec<usize>) =
+            read.iter().partition(|&&buffer| matches!(self.entry.buffers[buffer].place, Place::Constant(_)));
+        let bytes = |buffers: &[usize]| -> Json {
+            let mut sizes = buffers.iter().map(|&buffer| self.value(&self.entry.buffers[buffer].bytes));
+            sizes.try_fold(0i64, |sum, bytes| sum.checked_add(bytes?)).into()
+        };
+        let (items, operations) = match &step.action {
+            Action::Launch(launch) => {
+                let flops = self.program.kernels[launch.kernel].flops.as_ref();
+                (self.value(&launch.grid), flops.and_then(|flops| self.value_in(launch, flops)))
+            }
+            Action::Copy(_) | Action::Bind(_) | Action::Host(_) => (None, None),
+        };
+        let values = vec![items.into(), operations.into(), bytes(&others), bytes(&constants), bytes(&written)];
+        Step { name, class, origins: step.origins.clone(), values, point: None }
+    }
+
+    fn edges(&self) -> Vec<(usize, usize)> {
+        let mut writers: BTreeMap<usize, usize> = BTreeMap::new();
+        let mut edges = vec![];
+        for (at, step) in self.entry.steps.iter().enumerate() {
+            let [read, written] = self.accesses(&step.action);
+            edges.extend(read.iter().filter_map(|buffer| Some((*writers.get(buffer)?, at))));
+            writers.extend(written.into_iter().map(|buffer| (buffer, at)));
+        }
+        edges
+    }
+
+    fn blocks(&self) -> Vec<Block> {
+        let mut used: BTreeMap<usize, [usize; 2]> = BTreeMap::new();
+        for (at, step) in self.entry.steps.iter().enumerate() {
+            for buffer in step.buffers() {
+                used.entry(buffer).or_insert([at, at])[1] = at;
+            }
+        }
+        let block = |(buffer, [first, last]): (usize, [usize; 2])| {
+            let buffer = &self.entry.buffers[buffer];
+            let Place::Arena(offset) = &buffer.place else { return None };
+            let (offset, bytes) = (self.value(offset)?, self.value(&buffer.bytes)?);
+            (offset >= 0 && bytes >= 0).then_some(Block { first, last, offset, bytes })
+        };
+        used.into_iter().filter_map(block).collect()
+    }
+}
