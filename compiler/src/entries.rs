@@ -1,4 +1,4 @@
-//! --entry decode:seq=1  =>  an entry point with fixed symbols; by default, those that suit a model with caches
+//! --entry decode:seq=1  =>  an entry point with fixed symbols; by default, `prefill` and `decode` if there are caches
 
 use crate::import::{DimRange, declared_dims, import};
 use crate::module::{MAIN, graph, lower_model, module_of};
@@ -67,8 +67,8 @@ fn parse_fixed(list: &str, wrong: &dyn Fn(&str) -> Box<Error>) -> Result<BTreeMa
     Ok(fixed)
 }
 
-/// Parses several `--specialize DIM=N[,DIM=N]`. Each becomes an entry point, such as `main.batch1.seq128`, that calls
-/// of `main` run when its sizes match.
+/// Parses several `--specialize DIM=N[,DIM=N]`. Each becomes an entry point, such as `main.batch1.seq128`, which a call
+/// of `main` runs if its inputs have these sizes.
 pub fn parse_specialized(texts: &[String]) -> Result<Vec<EntrySpec>> {
     let mut out: Vec<EntrySpec> = vec![];
     for text in texts {

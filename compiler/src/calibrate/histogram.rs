@@ -27,7 +27,8 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// Counts elements. Zeros are skipped, as every range has a code for them; NaNs and infinities have no code.
+    /// Counts elements. Zeros are skipped, as every range has a code for them, and so are NaNs and infinities, which
+    /// have no code.
     pub fn add(&mut self, elements: &[f32]) {
         let numbers = || elements.iter().map(|x| f64::from(*x)).filter(|x| x.is_finite() && *x != 0.0);
         let largest = numbers().fold(0.0, |most: f64, x| most.max(x.abs()));

@@ -1,4 +1,4 @@
-//! The level of execution order and memory: entry points as sequences of launches over buffers with offsets
+//! The plan level, which fixes execution order and memory: entry points as sequences of launches over placed buffers
 
 pub mod ir;
 pub mod program;

@@ -30,13 +30,14 @@ pub static RULES: &[Rule] = &[
     ),
 ];
 
-/// One map x · weight + bias, the bias along the letter that only the weight has.
+/// One map x · weight + bias; the bias varies along the dimension that only the weight has.
 struct Part {
     weight: Id,
     bias: Option<Id>,
 }
 
-/// A contraction with a parameter that has exactly one letter of its own.
+/// A contraction with a parameter, in whose spec exactly one letter belongs to the parameter and not to the other
+/// operand.
 struct Linear<'a> {
     spec: &'a ContractSpec,
     x: Id,
@@ -97,7 +98,8 @@ fn merged(s: &Site, linear: &Linear, own: Id, fits: impl Fn(&Part) -> bool) -> O
     Some(slice_axis(whole, &dims, linear.place, sum(&parts[..own]), extent(&parts[own])))
 }
 
-/// The parameters that the same input is contracted with by the same spec, ordered by class.
+/// The parameters that the same input is contracted with by the same spec, with their biases, ordered by e-class.
+/// Products that stay alone are left out.
 fn parts(s: &Site, linear: &Linear, own: Id) -> Vec<Part> {
     let mut out: Vec<Part> = vec![];
     let own = s.dims_of(own);

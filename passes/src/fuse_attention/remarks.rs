@@ -6,7 +6,8 @@ use crate::rewrite::Rewrites;
 use crate::steps::{Uses, kernel, union};
 use sardonyx_dialects::flow::{Class, FlowOp, Program};
 
-/// Maximum number of other steps between the scores and the weights, or the weights and the sum, of a near miss.
+/// Maximum number of other steps between the scores and the weights (the softmax), and between the weights and the
+/// weighted sum, with which the missed fusion is reported.
 const BETWEEN_MAX: usize = 2;
 
 const UNREAD: &str = "leave the output out, if nobody needs it";
@@ -58,7 +59,7 @@ fn near(program: &Program, uses: &Uses, weights: usize) -> Option<Near> {
     Some(Near { scores, weights, sum, before, after })
 }
 
-/// Returns the contraction from which a container is computed, and the steps in between, from the last to the first.
+/// Returns the contraction from which a container is computed, and the steps in between, from the first to the last.
 fn scores_behind(program: &Program, uses: &Uses, id: usize, depth: usize) -> Option<(usize, Vec<usize>)> {
     let at = uses.producers[id]?;
     if kernel(&program.steps[at]).is_some_and(|k| k.class() == Class::Contract) {

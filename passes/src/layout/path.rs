@@ -27,7 +27,8 @@ pub struct Found {
 /// The layouts of some containers, as indices into their candidates; all other containers are row-major.
 type State = Vec<(Id, usize)>;
 
-/// The least cost at which a state is reached, and the last entry in `trail` of the choices that lead to it.
+/// The least cost at which a state is reached, and the index in `trail` of the last choice that leads to it. Each entry
+/// of `trail` has the index of the choice before it.
 struct Reached {
     cost: u64,
     way: Option<usize>,

@@ -8,7 +8,8 @@ use sardonyx_dialects::sdx::Value;
 
 type Outputs = Result<Vec<Value>>;
 
-/// Drops the batch dimensions of 1 from an operand; returns it with the letters of the remaining ones.
+/// Drops the batch dimensions along which an operand is broadcast. Returns it with the letters that stand for its
+/// remaining batch dimensions in the contraction.
 fn batch_letters(b: &mut Builder, v: Value, batch: &[Dim], letters: &[char]) -> Result<(Value, String)> {
     let dims = b.dims(v);
     let own = dims.len().saturating_sub(2);
@@ -63,7 +64,7 @@ fn numbers_only(b: &Builder, node: &Node, x: Value, y: Value) -> Result<()> {
     ScalarFn::Mul.result(&types).map(|_| ()).map_err(|reason| node.error("E0107", reason))
 }
 
-/// Unifies the leading dimensions of two operands and returns them broadcast.
+/// Unifies the batch dimensions of two operands, and returns those of their product.
 fn unify_batch(b: &mut Builder, x: Value, y: Value) -> Result<Vec<Dim>> {
     let lead = |b: &Builder, v: Value| b.dims(v)[..b.rank(v) - 2].to_vec();
     let rank = lead(b, x).len().max(lead(b, y).len());

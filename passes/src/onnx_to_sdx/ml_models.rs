@@ -42,7 +42,7 @@ fn logistic(b: &mut Builder, x: Value) -> Result<Value> {
     b.map2(ScalarFn::Div, one, sum)
 }
 
-/// A softmax in which a score of 0 stays 0.
+/// A softmax in which scores of 0 stay 0 and add nothing to the sum; if the sum is 0, every result is 0.5.
 fn softmax_of_others(b: &mut Builder, x: Value) -> Result<Value> {
     let dtype = b.dtype(x);
     let max = b.reduce(ReduceFn::Max, x, &[1], true)?;
@@ -61,7 +61,7 @@ fn softmax_of_others(b: &mut Builder, x: Value) -> Result<Value> {
     b.select(none, half, y)
 }
 
-/// √2 erf⁻¹(2x - 1), by Winitzki's approximation, with which the operators are defined.
+/// √2 erf⁻¹(2x - 1), by Winitzki's approximation, which the ONNX reference implementation uses too.
 fn probit(b: &mut Builder, x: Value) -> Result<Value> {
     const A: f64 = 0.147;
     let twice = b.map_const(ScalarFn::Mul, x, 2.0)?;
@@ -163,7 +163,7 @@ pub fn linear_classifier(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![label, b.convert(scores, DType::F32)?])
 }
 
-/// Kernel values k(x[n, f], vectors[v, f]) → [n, v]
+/// Values of the SVM's kernel function: k(x[n, f], vectors[v, f]) → [n, v]
 pub fn kernel(b: &mut Builder, node: &Node, x: Value, vectors: Value) -> Result<Value> {
     let given = node.floats("kernel_params")?.unwrap_or_default();
     let parameter = |i: usize| given.get(i).copied().unwrap_or(0.0);
@@ -193,7 +193,8 @@ pub fn kernel(b: &mut Builder, node: &Node, x: Value, vectors: Value) -> Result<
     }
 }
 
-/// The weighted sum of the kernel values, plus rho; with `one_class`, only its sign.
+/// SVMRegressor: the weighted sum of the kernel values, or of the features if there are no support vectors, plus rho;
+/// with `one_class`, 1 if this is positive, else -1.
 pub fn svm_regressor(b: &mut Builder, node: &Node) -> Outputs {
     let x = node.input(0)?;
     let x = rows(b, node, x)?;

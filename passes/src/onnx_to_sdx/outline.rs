@@ -1,8 +1,8 @@
 //! what a closure builds  =>  a function of its own: its captures are inputs, its dimensions are its own symbols
 //!
-//! In a body, a symbol that is a whole dimension of some input stays a symbol, and dimensions that are expressions over
-//! such symbols stay expressions; any other dimension is a new symbol of the body. Constants and parameters are not
-//! passed: the body has copies of them.
+//! In the new function (the body), a symbol that is a whole dimension of some input stays a symbol, and dimensions that
+//! are expressions over such symbols stay expressions; any other dimension is a new symbol of the body. Constants and
+//! parameters are not passed: the body has copies of them.
 
 use super::builder::Builder;
 use super::held::Held;
@@ -38,7 +38,7 @@ pub struct Outlined {
     pub outputs: Vec<Value>,
     /// Elements of the outputs, where they are the same in every call.
     pub constants: Vec<Option<Vec<i64>>>,
-    /// Types of the contents of opaque outputs, or of the outputs themselves.
+    /// For each output, the type of its contents if it is opaque, else its own type.
     pub held: Vec<Held>,
     frame: Frame,
 }
@@ -89,7 +89,7 @@ impl Frame {
         own
     }
 
-    /// A dimension in the body's own symbols, if they can express it.
+    /// A dimension of the caller in the body's own symbols, if they can express it.
     fn known(&self, d: &Dim) -> Option<Dim> {
         let all = d.names().iter().all(|s| self.own.contains_key(&**s));
         all.then(|| d.substitute(&|s| self.own.get(s.name()?).map(|own| Dim::symbol(own))))
@@ -181,7 +181,8 @@ impl Builder {
         matches!(self.graph.node(v).op, Op::Const(_) | Op::Param { .. })
     }
 
-    /// Copies into the body what needs no input: a constant, a parameter, elements that the body's symbols express.
+    /// Copies a captured value into the body if it needs no input: a constant, a parameter, or integers that the body's
+    /// symbols express. Returns the copy.
     fn again(&self, child: &mut Builder, v: Value, frame: &Frame) -> Result<Option<Value>> {
         let node = self.graph.node(v);
         if self.is_literal(v) {
@@ -212,7 +213,8 @@ impl Builder {
 /// Maximum nesting depth of bodies; only malicious files exceed it.
 const DEPTH_MAX: usize = 16;
 
-/// A dimension that is the same in several types; a new data-dependent symbol if they differ.
+/// Returns the dimension that all of `dims` are equal to. If they differ or one is not known, returns a new
+/// data-dependent symbol, and adds it to `fresh`.
 pub fn merged(b: &mut Builder, dims: Vec<Option<Dim>>, fresh: &mut Vec<String>) -> Dim {
     let distinct: BTreeSet<&Option<Dim>> = dims.iter().collect();
     match dims.first() {

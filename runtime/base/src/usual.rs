@@ -39,9 +39,10 @@ impl Usual {
 const SEARCHED: i64 = 4096;
 
 /// Changes `sizes` so that the checks hold, if such sizes are found. A check is a pair of dimensions that must be
-/// equal. If one side is a single symbol, it takes the value of the other side. Otherwise a common value for all
-/// symbols of the check is searched for, then a value for one symbol alone, then one while the others are as small as
-/// they can be. Only symbols for which `range` returns bounds are searched, and fixed symbols never change.
+/// equal. If one side is a single symbol, it takes the value of the other side. If the check still fails, there are
+/// up to three searches: for one value of all symbols of the check; for a value of a single symbol while the others
+/// keep theirs; for a value of a single symbol while the others have their lower bounds, but at least 1. Only symbols
+/// for which `range` returns bounds take part in the searches, and fixed symbols never change.
 pub fn keep_checks<'a>(
     checks: impl IntoIterator<Item = (&'a Dim, &'a Dim)>,
     range: &dyn Fn(&str) -> Option<Range>,

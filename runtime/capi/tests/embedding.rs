@@ -18,8 +18,8 @@ fn run(command: &mut Command) -> String {
     text
 }
 
-/// The folder with the libraries of this profile. Builds them, unless `cargo xtask test` has built the whole workspace:
-/// testing this package alone does not.
+/// Returns the folder with the libraries of this profile. Builds the libraries, because testing this package alone does
+/// not, unless `cargo xtask test` has built the whole workspace.
 fn libraries() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
@@ -50,7 +50,8 @@ fn program(language: &[&str], source: &Path, headers: &Path, to: &Path) {
     run(compile.arg("-L").arg(libraries()).args(["-lsardonyx", "-lm", "-lpthread"]));
 }
 
-/// A command that runs a program with only the library's soname in its search path.
+/// Returns a command that runs a program with `folder` as its search path for libraries. The shared library is there
+/// under its soname only.
 fn start(program: &Path, folder: &Path) -> Command {
     let soname = folder.join("libsardonyx.so.0");
     if !soname.exists() {

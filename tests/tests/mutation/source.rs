@@ -9,7 +9,7 @@ pub struct Source {
 #[derive(Clone)]
 pub struct Line {
     pub text: String,
-    /// `@%p1` or `@!%p1`.
+    /// Predicate under which the instruction is executed, such as `@%p1` or `@!%p1`.
     pub guard: Option<String>,
     pub op: String,
     pub args: Vec<String>,
@@ -46,7 +46,7 @@ impl Source {
         (0..self.lines.len()).filter(|i| begins(&self.lines[*i])).collect()
     }
 
-    /// Lines after line `i` that are executed whenever that line is: up to a label, a branch or the end.
+    /// Indices of the lines after line `i` in its basic block: up to a label, a branch or the end of the kernel.
     pub fn following(&self, i: usize) -> impl Iterator<Item = usize> {
         (i + 1..self.lines.len()).take_while(|i| !self.lines[*i].leaves_block())
     }
@@ -138,7 +138,7 @@ impl Line {
     }
 }
 
-/// Splits operands at commas outside of brackets.
+/// Splits operands at commas outside of brackets and braces.
 fn split(operands: &str) -> Vec<String> {
     let (mut args, mut depth) = (vec![String::new()], 0);
     for c in operands.chars() {

@@ -34,7 +34,7 @@ impl Random {
     }
 }
 
-/// Asserts that each result is within its own bound of the reference.
+/// Asserts that element `i` of `found` differs from that of `wanted` by at most `bound(i)`.
 pub fn close(what: &str, found: &[f32], wanted: &[f64], bound: impl Fn(usize) -> f64) {
     assert_eq!(found.len(), wanted.len(), "{what}");
     for (i, (f, w)) in found.iter().zip(wanted).enumerate() {
@@ -43,7 +43,8 @@ pub fn close(what: &str, found: &[f32], wanted: &[f64], bound: impl Fn(usize) ->
     }
 }
 
-/// a[m,k] · b[n,k] → (c[m,n], Σ|a·b|): the product, and the magnitude by which rounding errors are bounded.
+/// Returns the product a[m,k] · b[n,k]ᵀ and, for each of its elements, Σ|a·b|, of which the bound of the rounding error
+/// is a multiple.
 pub fn product(a: &[f32], b: &[f32], k: usize) -> (Vec<f64>, Vec<f64>) {
     let rows = |x: &[f32]| x.chunks(k).map(<[f32]>::to_vec).collect::<Vec<_>>();
     let (a, b) = (rows(a), rows(b));

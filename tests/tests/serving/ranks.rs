@@ -1,4 +1,5 @@
-//! A model for two ranks: the server is the first rank, the other one a thread, a process, or started by a launcher
+//! Serving a model that two ranks run: the server is the first rank; the second is a thread, a process, or another
+//! server that a launcher starts
 
 use crate::bits::{alone, ids};
 use crate::common::Server;
@@ -17,7 +18,8 @@ fn session(path: &Path) -> Session {
     Model::load(path, &trusted()).unwrap().session(&SessionOptions::default()).unwrap()
 }
 
-/// Six clients send requests at once; each answer has the bits of the artifact's own result.
+/// Six clients send requests at once; each answer must have the bits of the result that the artifact gives without a
+/// server.
 fn answers_are_right(server: &Server, path: &Path) {
     let session = session(path);
     let wanted: Vec<Vec<f32>> = (0..REQUESTS).map(|request| alone(&session, &ids(request))).collect();

@@ -88,7 +88,7 @@ pub fn ensure_launchers() -> Result<()> {
     ensure_programs(&[("mpirun.openmpi", "openmpi-bin"), ("mpirun.mpich", "mpich")])
 }
 
-/// Installs the packages of missing programs that single suites start.
+/// Installs the packages of those programs that are not on PATH; only some `cargo xtask` commands need them.
 fn ensure_programs(programs: &[(&str, &'static str)]) -> Result<()> {
     let missing: Vec<&str> =
         programs.iter().filter(|(program, _)| !on_path(program)).map(|(_, package)| *package).collect();
@@ -99,13 +99,13 @@ fn ensure_programs(programs: &[(&str, &'static str)]) -> Result<()> {
     install(&missing)
 }
 
-/// Installs what the suite `embedding` starts.
+/// Installs valgrind and support for virtual environments, which the suite `embedding` needs.
 pub fn ensure_embedding() -> Result<()> {
     ensure_programs(&[("valgrind", "valgrind")])?;
     ensure_venv()
 }
 
-/// Installs the tool that creates a Debian in a folder.
+/// Installs the tool that creates a Debian system in a folder.
 pub fn ensure_bare_debian() -> Result<()> {
     ensure_programs(&[("mmdebstrap", "mmdebstrap")])
 }
@@ -193,7 +193,7 @@ fn has_candidate(package: &str) -> bool {
     policy.is_some_and(|text| candidate(&text).is_some())
 }
 
-/// Returns the version that `apt-cache policy` would install.
+/// Returns the version that apt-get would install, given the output of `apt-cache policy`; `None` if there is none.
 fn candidate(policy: &str) -> Option<&str> {
     let version = policy.lines().find_map(|line| line.trim().strip_prefix("Candidate:"))?.trim();
     (version != "(none)").then_some(version)

@@ -1,4 +1,4 @@
-//! x86-64: AVX2, AVX-512 with its extensions VNNI and BF16, AMX
+//! `Isa` for x86-64: LLVM intrinsics of AVX2, of AVX-512 with its extensions VNNI and BF16, and of AMX
 
 use super::isa::Isa;
 use super::{Asm, Bin, Elem, Mlir, Ty, Val};

@@ -1,4 +1,5 @@
-//! queries by a panel of keys => scores; weights by values => mixtures: the two products, accumulated in registers
+//! queries · a panel of keys => scores; weights · values => mixtures (weighted sums of values): both products are
+//! accumulated in registers
 
 use super::plan::{SCORE_STEP, WIDTH};
 use super::{Group, Item, Keys, State, at, ceildiv, hoist, plus};
@@ -14,8 +15,8 @@ enum Values {
 }
 
 impl Item<'_> {
-    /// scores[row][first + j] = Σd queries[row][d] · panel[d][j], over ascending d; with `at_once`, stores x = g(score)
-    /// of full panels instead.
+    /// scores[row][first + j] = Σd queries[row][d] · panel[d][j], over ascending d; with `at_once`, x = g(score) is
+    /// stored instead if the panel is full.
     pub fn score(&self, asm: &mut Mlir, group: Group, size: i64, keys: Keys, first: Val, panel: Val) {
         let plan = self.plan;
         let ty = Ty::new(Elem::F32, self.cx.lanes());
@@ -101,8 +102,8 @@ impl Item<'_> {
         }
     }
 
-    /// Mask of the columns from `first` on that exist, or `None` if all do. Rows of a copy are padded, so they need no
-    /// mask.
+    /// Mask of the columns that exist in the vector from `first` on, or `None` if all do. Rows of copied values are
+    /// padded, so they need no mask.
     fn column_mask(&self, asm: &mut Mlir, first: i64) -> Option<Val> {
         let lanes = self.cx.lanes();
         let left = self.plan.n_e - first;

@@ -1,7 +1,7 @@
 //! Relocatable objects  =>  one shared object without imports
 //!
-//! The kernels' objects hold code and constants that refer to each other by relative distances only. Their sections are
-//! concatenated into two segments, one read-only and one executable, and the distances are filled in, so that nothing
+//! The kernels' objects hold code and constants, whose references to each other are all PC-relative. Their sections are
+//! concatenated into two segments, one read-only and one executable, and the relocations are resolved, so that nothing
 //! is left for the loader to relocate.
 
 use object::elf;
@@ -20,7 +20,7 @@ const PAGE: u64 = 4096;
 
 const SONAME: &[u8] = b"kernels.so";
 
-/// An object, and the index in the list of pieces of each section that is loaded.
+/// An object. For each section that is loaded, `pieces` maps the section's index to its index in the list of pieces.
 struct Input<'d> {
     name: &'d str,
     file: ElfFile64<'d, LittleEndian>,
@@ -44,7 +44,7 @@ struct Export {
     info: u8,
 }
 
-/// Links the objects; the bytes depend on their contents and order only. Errors: E0901 for imports, writable data and
+/// Links the objects; the result depends on their contents and order only. Errors: E0901 for imports, writable data and
 /// relocations that are not PC-relative, which no kernel's object has.
 pub fn shared_object(objects: &[(&str, Vec<u8>)]) -> Result<Vec<u8>> {
     let mut pieces = vec![];
@@ -108,7 +108,7 @@ impl Input<'_> {
         }
     }
 
-    /// Fills in the relative distances in this object's sections; all pieces must have their addresses.
+    /// Resolves the PC-relative relocations in this object's sections; all pieces must have their addresses.
     fn relocate(&self, pieces: &[Piece], exports: &BTreeMap<&[u8], Export>, data: &mut [Vec<u8>]) -> Result<()> {
         for section in self.file.sections() {
             let Some(&own) = self.pieces.get(&section.index().0) else { continue };
@@ -139,7 +139,7 @@ impl Input<'_> {
     }
 }
 
-/// File offset and size in bytes.
+/// A range of bytes in the file of the shared object.
 #[derive(Clone, Copy)]
 struct Range {
     offset: u64,

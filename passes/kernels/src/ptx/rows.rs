@@ -1,11 +1,11 @@
 //! r = reduce f(load …); store g(r, load …): a warp computes one row, or a block computes one or 32
 //!
-//! The threads of a team take consecutive elements of a row and combine their results. If a row fits into their
+//! The threads that share a row take consecutive elements of it and combine their results. If a row fits into their
 //! registers, each element is loaded and computed once, however many reductions follow each other; otherwise each stage
-//! traverses the row again. The choice, and whether 16 bytes are moved at once, is made at compile time if the row's
-//! length is known, else at the beginning of the kernel, uniformly for all threads. If adjacent rows are contiguous in
-//! memory and the elements of a row are not, each lane has a row, of which each warp of a block takes every eighth
-//! element.
+//! traverses the row again. This choice is made at compile time if the row's length is known, else at the beginning of
+//! the kernel. The kernel also tests there whether alignment allows it to move up to 16 bytes at once, if that is
+//! possible at all. Both decisions are the same for all threads. If adjacent rows are contiguous in memory and the
+//! elements of a row are not, each lane has a row, of which each warp of a block takes every eighth element.
 
 mod movement;
 
@@ -25,19 +25,19 @@ use crate::stages::Stages;
 use crate::target::Target;
 use sardonyx_base::DType;
 
-/// Number of threads of a block.
+/// Number of threads of a block in which each warp computes a row.
 const BLOCK: i64 = 128;
 
-/// Number of threads of a block that has one row.
+/// Number of threads of a block that computes one row, or 32 rows with one per lane.
 const BLOCK_OF_ONE: i64 = 256;
 
-/// Number of 32-bit registers in which a thread keeps values of a row.
+/// Maximum number of 32-bit registers in which a thread keeps values of a row.
 const KEPT_MAX: i64 = 32;
 
 /// Strategy for traversing the elements of a row.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Way {
-    /// Kept in registers: `times` times `width` consecutive elements per thread.
+    /// Kept in registers: each thread has `times` groups of `width` consecutive elements.
     Kept {
         /// Number of groups of consecutive elements of a thread.
         times: i64,
@@ -55,7 +55,7 @@ pub enum Way {
 pub struct Plan {
     /// Passes over the elements of a row, and what each computes.
     pub stages: Stages,
-    /// Number of threads of a row.
+    /// Number of threads that share a row.
     pub threads: i64,
     /// Whether each lane of a warp has its own row.
     pub columns: bool,
@@ -94,7 +94,8 @@ fn plan(def: &KernelDef) -> Plan {
         ways.push((Way::Again { width }, i64::MAX, true));
     }
     if is_kept && fits(1) && (width == 1 || length.is_none()) {
-        // Without vectors there are as many instructions as elements, so half as many elements are kept.
+        // Without vectors every element takes instructions of its own, so half as many elements are kept if the length
+        // of a row is not known.
         let times = if length.is_some() { times(1) } else { ceil(times(1), 2) };
         ways.push((Way::Kept { times, width: 1 }, threads * times, false));
     }
@@ -188,8 +189,8 @@ fn emit(cx: &Cx<Ptx>, asm: &mut Ptx, plan: &Plan) -> Form {
     } else {
         asm.if_then(inside, |asm| start(asm, item, None));
     }
-    // Elements that are computed in another type than the kept one take additional registers: only in kernels with
-    // such elements would the assembler spill rather than run fewer blocks at a time.
+    // If elements are kept and some values have a float type other than f32, additional registers are needed: without
+    // `wide`, the assembler would spill some rather than let fewer blocks run at a time.
     let keeps = plan.ways.iter().any(|(way, ..)| matches!(way, Way::Kept { .. }));
     let wide = keeps && cx.def.body.iter().any(|s| s.dtype.is_float() && s.dtype != DType::F32);
     Form { variables, wide, ..Form::of_items(&rows, per_block, threads) }
@@ -262,7 +263,7 @@ fn through(cx: &Cx<Ptx>, asm: &mut Ptx, plan: &Plan, team: &Team, mut point: Poi
     asm.if_then(speaks, |asm| store_rows(cx, asm, &plan.stages, &mut point));
 }
 
-/// Elements of a row that a thread keeps.
+/// A group of consecutive elements of a row that a thread keeps.
 struct Part {
     point: Point,
     /// Whether the elements may be beyond the end of the row.
@@ -287,7 +288,8 @@ fn parts(cx: &Cx<Ptx>, asm: &mut Ptx, team: &Team, way: Way) -> Vec<Part> {
 }
 
 impl Part {
-    /// Copies the values that exist once per row from `row`, and drops those that can be recomputed without memory.
+    /// Copies the values that exist once per row from `row`, and drops those that can be recomputed without reading
+    /// memory.
     fn takes(&mut self, cx: &Cx<Ptx>, plan: &Plan, row: &Point) {
         for k in 0..cx.def.body.len() {
             if !plan.stages.point[k] {
@@ -302,7 +304,8 @@ impl Part {
     }
 }
 
-/// Runs a stage on the parts, each nested in the condition of the previous one, so that short rows end early.
+/// Emits a stage for the parts. The code of each part is nested in the bounds check of the previous one, so that short
+/// rows end early.
 fn each_part(cx: &Cx<Ptx>, asm: &mut Ptx, pass: &Pass, team: &Team, parts: &mut [Part], totals: &[Val]) {
     let Some((part, rest)) = parts.split_first_mut() else { return };
     let last = cx.def.n_point_vars() - 1;

@@ -25,13 +25,13 @@ use std::sync::Arc;
 /// A factor of a monomial.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Atom {
-    /// A non-negative integer that is known later.
+    /// A non-negative integer whose value is given when the expression is evaluated.
     Symbol(Symbol),
     /// ⌊first / second⌋; it has no value unless the second operand is positive.
     FloorDiv(Arc<Dim>, Arc<Dim>),
-    /// The larger of both operands, which are sorted.
+    /// The larger of two operands, which are stored in sorted order: `max(a, b)` and `max(b, a)` are the same atom.
     Max(Arc<Dim>, Arc<Dim>),
-    /// The smaller of both operands, which are sorted.
+    /// The smaller of two operands, which are stored in sorted order, as for `Max`.
     Min(Arc<Dim>, Arc<Dim>),
 }
 
@@ -41,7 +41,7 @@ pub type Monomial = Vec<Atom>;
 /// An integer expression: a polynomial over [`Atom`]s in normal form, or [`Dim::overflow`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Dim {
-    /// Sorted by monomial; no zero coefficient. The empty monomial is the constant term.
+    /// The coefficient of each monomial, never 0. The coefficient of the empty monomial is the constant term.
     terms: BTreeMap<Monomial, i64>,
     overflow: bool,
 }
@@ -138,7 +138,7 @@ impl Dim {
         }
     }
 
-    /// Whether the expression is this constant.
+    /// Whether the expression is the constant `value`.
     pub fn is_const(&self, value: i64) -> bool {
         self.as_const() == Some(value)
     }
@@ -273,7 +273,8 @@ impl Dim {
         rest.is_empty().then_some(Dim { terms: quotient, overflow: false })
     }
 
-    /// The value under an assignment of the symbols. Errors: E0204 for a symbol without a value, E0202 on overflow.
+    /// Returns the value of the expression, given the values of its symbols. Errors: E0204 for a symbol without a
+    /// value; E0202 on overflow, or if the divisor of a `floordiv` is not positive.
     pub fn eval(&self, value: &dyn Fn(&Symbol) -> Option<i64>) -> Result<i64> {
         let overflow = || Error::user("E0202", format!("the value of `{self}` overflows"));
         if self.overflow {
@@ -290,17 +291,17 @@ impl Dim {
         Ok(sum)
     }
 
-    /// The value under an assignment of the names. Errors: like [`eval`](Dim::eval).
+    /// Returns the value of the expression, given the values of its named symbols. Errors: like [`eval`](Dim::eval).
     pub fn eval_named(&self, value: &dyn Fn(&str) -> Option<i64>) -> Result<i64> {
         self.eval(&|symbol| value(symbol.name()?))
     }
 
-    /// The value under the parameters of a launch. Errors: like [`eval`](Dim::eval).
+    /// Returns the value of the expression, given the parameters of a launch. Errors: like [`eval`](Dim::eval).
     pub fn eval_params(&self, params: &[i64]) -> Result<i64> {
         self.eval(&|symbol| params.get(symbol.param()?).copied())
     }
 
-    /// Replaces the parameters of a launch.
+    /// Replaces each launch parameter `p0`, `p1`, … by the element of `params` with its number.
     pub fn by_params(&self, params: &[Dim]) -> Dim {
         self.substitute(&|symbol| params.get(symbol.param()?).cloned())
     }
@@ -542,7 +543,7 @@ pub fn product<'a>(dims: impl IntoIterator<Item = &'a Dim>) -> Dim {
     dims.into_iter().fold(Dim::constant(1), |p, d| p * d.clone())
 }
 
-/// `1..512`, or `1..` without an upper bound.
+/// Returns a range as text: `1..512`, or `1..` without an upper bound.
 pub fn range(lo: i64, hi: Option<i64>) -> String {
     format!("{lo}..{}", hi.map_or(String::new(), |hi| hi.to_string()))
 }

@@ -106,7 +106,7 @@ pub struct Entry {
     pub arena_bytes: Dim,
     /// Equalities that a call must satisfy.
     pub checks: Vec<Check>,
-    /// Outputs that are inputs with more positions, such as caches.
+    /// Outputs that each continue an input by further positions, such as caches.
     pub states: Vec<State>,
     /// Whether the entry point is called by host steps of other entry points only.
     pub internal: bool,
@@ -169,7 +169,7 @@ checked! {
 }
 
 checked! {
-    /// An output that is an input with more positions at the end of one axis.
+    /// An output that continues an input: it consists of the input and further positions at the end of one axis.
     State {
         /// Index into [`Entry::inputs`].
         input: usize,
@@ -181,8 +181,8 @@ checked! {
         input_capacity: String,
         /// Symbol of the axis's extent in the memory of the output.
         output_capacity: String,
-        /// Symbol of the number of positions that launches skip, because input and output share memory; `None` if none
-        /// do.
+        /// Symbol of the number of positions that a launch from the input to the output skips: those of the input if
+        /// both share memory, otherwise 0. `None` if there is no such launch.
         kept: Option<String>,
         /// Cuts, applied in order, that select the part of the state that a rank holds; empty if every rank holds all.
         units: Vec<Units>,
@@ -208,7 +208,7 @@ checked! {
 }
 
 impl Units {
-    /// Number of elements of the dimension on all ranks together. Errors: E0401 if it is out of range.
+    /// Number of elements of the dimension on all ranks together. Errors: E0401 if it is 0 or exceeds i64.
     pub fn extent(&self) -> Result<i64> {
         let all = self.outer.checked_mul(self.count).and_then(|n| n.checked_mul(self.unit));
         let all = all.and_then(|n| i64::try_from(n).ok()).filter(|n| *n > 0);
@@ -417,7 +417,8 @@ pub struct Host {
     pub call: HostCall<usize>,
     /// The operands, in order.
     pub args: Vec<Operand>,
-    /// The results as tensors. Their buffers are at [`Place::Value`], except that of an exchange between ranks.
+    /// Buffer, type and dimensions of each result in `call.results`. The buffers are at [`Place::Value`], except that
+    /// the result of an exchange between ranks is in the arena or an output.
     pub results: Vec<Operand>,
 }
 
@@ -513,7 +514,7 @@ checked! {
         bytes: u64,
         /// Layout and encoding, such as `row_major` or `panels32`.
         layout: String,
-        /// Part of each rank, in rank order, if they differ; offset and bytes are 0 then.
+        /// The part that each rank holds, in rank order, if the parts differ; `offset` and `bytes` are 0 then.
         parts: Vec<Part>,
         /// BLAKE3 in hexadecimal; empty for a single rank, and if there are parts.
         blake3: String,
@@ -547,9 +548,10 @@ checked! {
 }
 
 checked! {
-    /// A kernel, whose expressions are over the arguments of a launch: `p0`, …, `b0`, … and `grid`.
+    /// A kernel. Its expressions are over the parameters of a launch `p0`, `p1`, …, the sizes of its buffers in bytes
+    /// `b0`, `b1`, …, and the number of work items `grid`.
     Kernel {
-        /// Symbol in the code entry without the suffix of the CPU level, and name of the entry in PTX.
+        /// Symbol in the archive's native code without the suffix of the CPU level, and name of the `.entry` in PTX.
         symbol: String,
         /// For each buffer, whether the kernel writes it.
         writes: Vec<bool>,
@@ -561,8 +563,8 @@ checked! {
         class: String,
         /// Values that must not be negative in a launch with work items, so that the kernel stays within its buffers.
         requires: Vec<Dim> as launch,
-        /// Like `requires`; if one is negative, the kernel would use indices to select from a dimension without
-        /// elements.
+        /// Largest valid value of each index that is read from data. Like the values of `requires`, it must not be
+        /// negative; it is negative if the dimension has no elements.
         indexes: Vec<Dim> as launch,
         /// Launch parameters for each GPU target of the plan; empty if there is none.
         targets: Vec<KernelTarget>,
@@ -587,7 +589,7 @@ checked! {
         shared_bytes: u32,
         /// Identity of the kernel in files of measured tiles; empty unless the artifact is for measuring them.
         key: String,
-        /// Name of the kernel's tile; empty as `key`.
+        /// Name of the kernel's tile; empty if `key` is.
         tile: String,
     }
 }

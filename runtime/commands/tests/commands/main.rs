@@ -52,7 +52,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-/// x = 0.5 everywhere gives (4·0.5 + 3)·0.5·8 = 20.
+/// An input `x` of 0.5 everywhere, for which each element of `y` is (4·0.5 + 3)·0.5·8 = 20.
 fn half(batch: usize) -> Tensor {
     Tensor::from_vec(vec![batch, 8], vec![0.5f32; batch * 8])
 }
@@ -212,7 +212,7 @@ fn collectives_are_predicted_on_described_clusters() {
     assert!(code == 2 && message.contains("65 ranks on the 64 devices of `torus-2d`"), "{message}");
 }
 
-/// The links are simulated, so that their figures are known.
+/// The links are emulated, so that their latency and bandwidth are known.
 #[test]
 fn links_between_ranks_are_measured() {
     let f = Folder::new();
@@ -224,7 +224,8 @@ fn links_between_ranks_are_measured() {
         let rest = text.split(&format!("\n{name} = {{ value = ")).nth(1).unwrap();
         rest[..rest.find(',').unwrap()].parse().unwrap()
     };
-    // On a machine with other work the measured latency is larger, never smaller.
+    // A message passes two links, each with half of the 3 ms. On a machine with other work the measured latency is
+    // larger, never smaller.
     assert!((1500.0..3500.0).contains(&figure("latency_us")) && (0.4..1.5).contains(&figure("gb_s")), "{text}");
     let predicted = f.good(&["collectives", "--ranks", "2", "--bytes", "8", "--topology", "links.toml"]);
     assert!(predicted.starts_with("predicted on `calibrated`"), "{predicted}");
@@ -267,7 +268,8 @@ fn inspect_evaluates_the_memory_of_a_call() {
     }
 }
 
-/// The page has the steps of one entry point and the bytes of a call; without a device it has no roofline.
+/// The page has the steps of one entry point and the memory of a call. It is not for a particular device, so it has no
+/// roofline.
 #[test]
 fn inspect_writes_a_page_of_an_entry_point() {
     let f = Folder::new();
@@ -276,12 +278,12 @@ fn inspect_writes_a_page_of_an_entry_point() {
     let page = std::fs::read_to_string(f.path("m.html")).unwrap();
     let data = page.split("id=\"data\">").nth(1).unwrap().split("</script>").next().unwrap();
     let data: serde_json::Value = serde_json::from_str(data).unwrap();
-    // An input of 3 x 8, an intermediate value of as many and 8 weights; the last step writes a number for each row.
+    // The last step reads an intermediate value of 3 x 8 f32 and 8 weights, and writes a number for each row.
     let figures = |step: usize| ["items", "read", "constants", "written"].map(|key| data["steps"][step][key].as_i64());
     assert_eq!(figures(2), [3, 96, 32, 12].map(Some));
     assert_eq!((&data["steps"][2]["name"], &data["steps"][2]["origins"][0]), (&"rowdot".into(), &"/node_2".into()));
     assert_eq!((page.matches("class=\"node").count(), page.matches("class=\"edge").count()), (2, 1));
-    // The two launches of one kernel are drawn as a layer.
+    // Steps 0 and 1 launch the same kernel: they are a repeated layer, which is drawn once.
     assert!(page.contains("Step 0 is drawn once: it repeats 2 times."), "{page}");
     assert!(page.contains("<dt>sizes</dt><dd>batch = 3</dd>") && page.contains("<rect class=\"block\""), "{page}");
     assert!(!page.contains("{{") && !page.contains("<h2>Roofline"), "{page}");
@@ -481,7 +483,7 @@ fn inputs_are_listed_on_the_command_line() {
     assert!(out.starts_with("y f32 [2]: "), "{out}");
     let (code, shown) = f.bad(&["run", "m.sdx", "--input", "x=[[0.5, 1], [2]]"]);
     assert!(code == 2 && shown.contains("unequal lengths") && shown.contains("input `x`"), "{shown}");
-    // Well-formed, but not what the model takes.
+    // The list is well-formed, but its shape is not that of the input.
     let (code, shown) = f.bad(&["run", "m.sdx", "--input", "x=[[0.5, 1]]"]);
     assert!(code == 2 && shown.starts_with("error[E0301]"), "{shown}");
 }

@@ -138,7 +138,7 @@ fn int_to_float(d: &mut Decoder, target: Reg, source: Reg, to: Ty, from: Ty, m: 
     }
 }
 
-/// The exact value of a float of any format.
+/// Returns a float of type `from` as f64, exactly, except that `flush` turns f32 subnormals into zeros.
 #[inline]
 fn value(bits: u64, from: Ty, flush: bool) -> f64 {
     match from {
@@ -226,7 +226,8 @@ fn bytes(d: &mut Decoder, m: &Modifiers, mods: &Mods, ops: &[Operand], to: Ty, f
     }
 }
 
-/// `cvt.pack.sat.s8.s32.b32 d, a, b, c`: packs `a` and `b`, saturated, below the bits of `c`.
+/// `cvt.pack.sat.s8.s32.b32 d, a, b, c`: shifts `c` left by 16 bits and puts `a` and `b`, saturated to 8 bits each,
+/// into the low half, `a` above `b`.
 fn pack(d: &mut Decoder, mods: &mut Mods, ops: &[Operand]) -> Done {
     let (to, from) = (mods.ty()?, mods.ty()?);
     let merged = mods.take("b32");

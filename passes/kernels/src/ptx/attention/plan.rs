@@ -1,4 +1,4 @@
-//! attention in its standard form  =>  its computation by blocks: rows of queries, tiles of keys, shared memory
+//! attention in its standard form  =>  its plan for blocks of threads: rows of queries, tiles of keys, shared memory
 
 use super::super::gemm::mma::Factors;
 use super::super::gemm::operand::{Inner, Lines, Operand};
@@ -20,8 +20,8 @@ const WARPS: i64 = 4;
 /// Number of rows of one matrix instruction.
 pub const ROWS: i64 = 16;
 
-/// A block takes the queries of some rows and visits all keys. Each warp has 16 rows; if there are no more, the warps
-/// share the keys of a tile, and then the columns.
+/// A block computes some rows (queries) and visits all keys. Each warp has 16 rows; if the block has no more, its warps
+/// divide the keys of each tile among them for the scores, and the columns for the weighted sums.
 #[derive(Clone, Debug)]
 pub struct Flash {
     /// Statements and variables of the kernel as the parts of attention.
@@ -51,14 +51,14 @@ pub struct Flash {
 #[derive(Clone, Debug)]
 pub struct Tile {
     pub statement: usize,
-    /// Variable that enumerates the lines; `None` if there is one line.
+    /// Variable that enumerates the lines; `None` if there is a single query.
     pub across: Option<usize>,
     pub along: usize,
     pub n_lines: i64,
     /// Number of elements that a line has space for.
     pub length: i64,
     pub lines: Lines,
-    /// Operand to copy, if the statement is a plain load.
+    /// Operand to copy asynchronously; `None` if the elements are evaluated one by one.
     pub operand: Option<Operand>,
 }
 
@@ -87,8 +87,8 @@ impl Flash {
     }
 
     /// 1 if a launch uses this plan, 0 if it uses the plan for few rows. A launch uses the plan for few rows if it has
-    /// no more rows than that plan takes, or if this plan has too few blocks to occupy a large device: the plan for
-    /// few rows has four times as many.
+    /// no more rows than a block of that plan, or if this plan has too few blocks to occupy a large device: the plan
+    /// for few rows has four times as many.
     pub fn is_chosen(&self, def: &KernelDef) -> Dim {
         let rows = self.roles.i.map_or(Dim::constant(1), |i| def.extent(i).dim());
         reaches(&rows, ROWS + 1) * reaches(&self.own_grid(def), BLOCKS_MIN)
@@ -120,7 +120,7 @@ impl Flash {
             let (q, k, v, roles) = (q.clone(), k.clone(), v.clone(), roles.clone());
             Flash { roles, warps_m, warps_n: WARPS / warps_m, stages, keys, columns, q, k, v, few: None }
         };
-        // With few rows there is little to compute while a tile is copied.
+        // With few rows there is little to compute while a tile is copied, so two tiles are copied ahead if they fit.
         let stages = if is_few { [3, 2] } else { [2, 2] };
         stages.map(flash).into_iter().find(|f| f.own_bytes() <= SHARED_MAX)
     }
@@ -140,7 +140,8 @@ impl Flash {
         self.keys / self.warps_n
     }
 
-    /// Number of groups of eight columns of a warp. The columns of all warps fit into a line.
+    /// Number of groups of eight columns that a warp accumulates. The columns of all warps fit into a line of the tile
+    /// of values.
     pub fn warp_columns(&self) -> i64 {
         let all = (self.columns + 7) / 8;
         if self.warps_n == 1 {
@@ -162,7 +163,8 @@ impl Flash {
         self.exchange_at() + exchanged
     }
 
-    /// Offset at which warps that share rows exchange their largest scores, then their exponentials.
+    /// Offset in shared memory of the area in which warps that share rows exchange their largest scores, and behind
+    /// these their exponentials.
     pub fn exchange_at(&self) -> i64 {
         self.q.bytes() + self.stages * self.stage_bytes()
     }
@@ -212,8 +214,8 @@ impl Tile {
     }
 }
 
-/// The operand of a load that can be copied asynchronously: it is linear except for parts that depend on the batch
-/// only.
+/// Returns the operand that statement `k` loads if it can be copied asynchronously: the load has no guard and reads no
+/// panels, and its index is linear except for parts that depend on batch variables only.
 fn copied(
     def: &KernelDef,
     roles: &Roles,
