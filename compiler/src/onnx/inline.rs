@@ -53,7 +53,7 @@ impl<'m> Reader<'m> {
                 let message = format!("output `{to}` of the call is input `{from}` of the function, which is absent");
                 return Err(Error::user("E0104", message).help("give the call that input, or do not use the output"));
             };
-            let opset = env.opsets.get("").copied().unwrap_or(*opsets::OPSETS.end());
+            let opset = env.opsets.versions().get("").copied().unwrap_or(*opsets::OPSETS.end());
             out.nodes.push(Node {
                 name: self.node_names.fresh(&format!("{name}/Identity")),
                 op_type: "Identity".into(),

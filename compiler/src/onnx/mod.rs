@@ -81,7 +81,16 @@ fn parse(bytes: Bytes, external: External) -> Result<Model> {
     let hash = blake3::hash(&bytes).to_hex().to_string();
     let devices = devices::devices(&proto)?;
     let External { files, lacking, .. } = reader.external;
-    Ok(Model { ir_version: proto.ir_version, opsets, graph, producer, hash, devices, lacking, files })
+    Ok(Model {
+        ir_version: proto.ir_version,
+        opsets: opsets.versions().clone(),
+        graph,
+        producer,
+        hash,
+        devices,
+        lacking,
+        files,
+    })
 }
 
 fn not_a_model(bytes: &Bytes, why: &str) -> Box<Error> {

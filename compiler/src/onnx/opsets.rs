@@ -24,8 +24,17 @@ pub fn domain(name: &str) -> &str {
     if name == "ai.onnx" { "" } else { name }
 }
 
-pub fn resolve(imports: &[OperatorSetIdProto]) -> Result<BTreeMap<String, i64>> {
-    let mut versions = BTreeMap::new();
+/// The versions that a model, or a function in it, imports.
+#[derive(Clone, Debug, Default)]
+pub struct Opsets {
+    versions: BTreeMap<String, i64>,
+    /// Domains with two different versions, of which a file may have no node.
+    contradictory: BTreeMap<String, [i64; 2]>,
+}
+
+/// Returns the version of each domain. Errors: E0102 for a version that is not supported.
+pub fn resolve(imports: &[OperatorSetIdProto]) -> Result<Opsets> {
+    let mut opsets = Opsets::default();
     for import in imports {
         let (domain, version) = (domain(&import.domain), import.version);
         if domain.is_empty() && !OPSETS.contains(&version) {
@@ -35,20 +44,36 @@ pub fn resolve(imports: &[OperatorSetIdProto]) -> Result<BTreeMap<String, i64>> 
                 Error::user("E0102", message).help("convert the model with onnx.version_converter, or export it again")
             );
         }
-        if let Some(other) = versions.insert(domain.to_string(), version).filter(|&other| other != version) {
-            let message = format!("opsets {other} and {version} of `{}` are both imported", shown(domain));
-            return Err(Error::user("E0102", message).help("keep one opset_import per domain"));
+        if let Some(other) = opsets.versions.insert(domain.to_string(), version).filter(|&other| other != version) {
+            opsets.contradictory.insert(domain.to_string(), [other, version]);
         }
     }
-    Ok(versions)
+    Ok(opsets)
 }
 
-pub fn version_of(versions: &BTreeMap<String, i64>, domain: &str, op_type: &str) -> Result<i64> {
-    versions.get(domain).copied().ok_or_else(|| {
-        let domain = shown(domain);
-        Error::user("E0102", format!("operator `{op_type}` is of the domain `{domain}`, of which no opset is imported"))
-            .help(format!("add an opset_import for `{domain}` to the model, or to the function that the node is in"))
-    })
+impl Opsets {
+    /// Returns the version of each domain; of a contradictory one, that which is imported last.
+    pub fn versions(&self) -> &BTreeMap<String, i64> {
+        &self.versions
+    }
+
+    /// Returns the version of an operator's domain. Errors: E0102 if the domain is not imported, or with two versions.
+    pub fn version_of(&self, domain: &str, op_type: &str) -> Result<i64> {
+        if let Some([one, other]) = self.contradictory.get(domain) {
+            let domain = shown(domain);
+            let message = format!(
+                "operator `{op_type}` is of the domain `{domain}`, of which opsets {one} and {other} are both imported"
+            );
+            return Err(Error::user("E0102", message).help("keep one opset_import per domain"));
+        }
+        self.versions.get(domain).copied().ok_or_else(|| {
+            let domain = shown(domain);
+            let message = format!("operator `{op_type}` is of the domain `{domain}`, of which no opset is imported");
+            let help =
+                format!("add an opset_import for `{domain}` to the model, or to the function that the node is in");
+            Error::user("E0102", message).help(help)
+        })
+    }
 }
 
 fn shown(domain: &str) -> &str {
@@ -65,10 +90,20 @@ mod tests {
 
     #[test]
     fn both_spellings_are_one_domain() {
-        let versions = resolve(&[import("ai.onnx", 17), import("", 17), import("com.microsoft", 1)]).unwrap();
-        assert_eq!(version_of(&versions, "", "Add").unwrap(), 17);
-        assert_eq!(version_of(&versions, "com.microsoft", "Gelu").unwrap(), 1);
-        assert_eq!(version_of(&versions, "x", "Y").unwrap_err().code, "E0102");
+        let opsets = resolve(&[import("ai.onnx", 17), import("", 17), import("com.microsoft", 1)]).unwrap();
+        assert_eq!(opsets.version_of("", "Add").unwrap(), 17);
+        assert_eq!(opsets.version_of("com.microsoft", "Gelu").unwrap(), 1);
+        assert_eq!(opsets.version_of("x", "Y").unwrap_err().code, "E0102");
+    }
+
+    /// The version converter leaves an old import beside the new one; it matters only to nodes of that domain.
+    #[test]
+    fn two_versions_are_refused_where_a_node_needs_one() {
+        let opsets = resolve(&[import("ai.onnx.ml", 3), import("", 17), import("ai.onnx", 18)]).unwrap();
+        assert_eq!(opsets.version_of("ai.onnx.ml", "Scaler").unwrap(), 3);
+        let e = opsets.version_of("", "Cast").unwrap_err();
+        let wanted = "operator `Cast` is of the domain `ai.onnx`, of which opsets 17 and 18 are both imported";
+        assert_eq!((e.code, e.message.as_str()), ("E0102", wanted));
     }
 
     #[test]
@@ -77,7 +112,6 @@ mod tests {
             let e = resolve(&[import("", version)]).unwrap_err();
             assert_eq!(e.message, format!("opset {version} of `ai.onnx` is not supported; opsets 1 to 28 are"));
         }
-        assert_eq!(resolve(&[import("", 17), import("ai.onnx", 18)]).unwrap_err().code, "E0102");
         assert!(check_ir_version(3).is_ok() && check_ir_version(14).is_ok());
         let e = check_ir_version(15).unwrap_err();
         assert_eq!(e.message, "IR version 15 is not supported; versions 3 to 14 are");

@@ -4,8 +4,9 @@ use super::budget::{Budget, check_nesting};
 use super::external::External;
 use super::model::{Attribute, Graph, Initializer, Node};
 use super::names::{Names, reserve_all};
+use super::opsets::{self, Opsets};
 use super::proto::{AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, attribute_type};
-use super::{constant, opsets, sparse, tensor, types};
+use super::{constant, sparse, tensor, types};
 use sardonyx_base::{Error, Result, Tensor};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -35,11 +36,11 @@ pub(super) struct Env<'m> {
     pub scopes: Vec<HashMap<&'m str, Option<String>>>,
     /// In a call: the attributes that `ref_attr_name` can refer to.
     pub attributes: BTreeMap<String, Attribute>,
-    pub opsets: BTreeMap<String, i64>,
+    pub opsets: Opsets,
 }
 
 impl<'m> Env<'m> {
-    pub fn of_model(opsets: BTreeMap<String, i64>) -> Env<'m> {
+    pub fn of_model(opsets: Opsets) -> Env<'m> {
         Env { caller: None, scopes: vec![], attributes: BTreeMap::new(), opsets }
     }
 
@@ -100,7 +101,7 @@ impl<'m> Reader<'m> {
         &mut self,
         proto: &'m GraphProto,
         initializers: Vec<TensorProto>,
-        opsets: BTreeMap<String, i64>,
+        opsets: Opsets,
     ) -> Result<Graph> {
         reserve_all(proto, &mut self.node_names, &mut self.value_names);
         initializers.iter().for_each(|t| self.value_names.reserve(&t.name));
@@ -197,8 +198,8 @@ impl<'m> Reader<'m> {
         let domain = opsets::domain(&proto.domain);
         let function = self.functions.get(&(domain, proto.op_type.as_str(), proto.overload.as_str())).copied();
         let opset = match function {
-            Some(_) => env.opsets.get(domain).copied().unwrap_or(0),
-            None => opsets::version_of(&env.opsets, domain, &proto.op_type)?,
+            Some(_) => env.opsets.versions().get(domain).copied().unwrap_or(0),
+            None => env.opsets.version_of(domain, &proto.op_type)?,
         };
         let mut node = Node {
             name,
