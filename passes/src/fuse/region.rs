@@ -113,7 +113,8 @@ impl Region {
 
     /// Replaces the region's steps with those of `merged`, a rewritten version of the region's program.
     pub fn put_back(&self, program: &mut Program, merged: &Program) {
-        let steps = merged.steps.iter().filter(|s| kernel(s).is_some()).map(|s| global(s, &self.outside));
+        let outside = outer(program, &self.outside, merged);
+        let steps = merged.steps.iter().filter(|s| kernel(s).is_some()).map(|s| global(s, &outside));
         let inside = |step: &Step| step.results.iter().any(|r| self.written.contains(r));
         let last = program.steps.iter().rposition(inside).unwrap_or(0);
         let tail = program.steps.split_off(last + 1);
@@ -143,9 +144,17 @@ pub fn in_parts(
             builder.output(program, *id);
         }
         rewrite(&mut builder.program)?;
-        program.steps.extend(builder.program.steps.iter().map(|step| global(step, &builder.outside)));
+        let outside = outer(program, &builder.outside, &builder.program);
+        program.steps.extend(builder.program.steps.iter().map(|step| global(step, &outside)));
     }
     Ok(())
+}
+
+/// Returns the container of the whole program for each container of a rewritten part: those in `outside` for the
+/// part's first ones, and new ones for containers that the rewrites have added.
+fn outer(program: &mut Program, outside: &[Id], part: &Program) -> Vec<Id> {
+    let added = part.containers.iter().skip(outside.len());
+    outside.iter().copied().chain(added.map(|added| program.container(added.clone()))).collect()
 }
 
 /// Translates a step of a part: replaces its containers by those of the whole program.

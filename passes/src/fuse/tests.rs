@@ -206,6 +206,28 @@ fn parts_compute_what_the_whole_does() {
     assert!(fewer > 20 && parts > 150 && compared > 80, "{fewer} {parts} {compared}");
 }
 
+/// A container that a rewrite adds to a part is added to the whole program.
+#[test]
+fn parts_may_have_more_containers_than_before() {
+    let start = random_program(7);
+    let mut longer = start.clone();
+    let mut added = 0;
+    region::in_parts(&mut longer, 2, |part| {
+        let result = part.steps[0].results[0];
+        let value = part.container(part.containers[result].clone());
+        part.steps[0].results[0] = value;
+        let (args, results, origins) = (vec![value], vec![result], vec![]);
+        part.steps.insert(1, Step { op: FlowOp::View, args, results, origins });
+        added += 1;
+        Ok(())
+    })
+    .unwrap();
+    assert!(added > 1 && longer.containers.len() == start.containers.len() + added);
+    let mut validation = Validation::default();
+    let whole = |depth| compare_programs((&start, &longer), false, Class::Exact, 7, depth);
+    assert_eq!((validation.check(&whole), validation.checked), (None, 1), "{}\n{}", key(&start), key(&longer));
+}
+
 /// If no states may be explored, the result is at least as good as that of the rules.
 #[test]
 fn without_room_to_search_the_rules_count() {
