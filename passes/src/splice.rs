@@ -2,7 +2,7 @@
 
 use sardonyx_base::{DType, Dim};
 use sardonyx_dialects::flow::kernel::{rename, statements_in};
-use sardonyx_dialects::flow::{Body, Kernel, Level, Memlet, Statement};
+use sardonyx_dialects::flow::{Body, Container, Kernel, Level, Memlet, Statement};
 use sardonyx_dialects::scalar::ScalarFn;
 
 /// Whether an index depends on data. Such an index is checked at run time, and rewrites must preserve the check.
@@ -74,9 +74,11 @@ pub fn and_guards(splice: &mut Splice, a: Option<usize>, b: Option<usize>) -> Op
     }
 }
 
-/// Returns a kernel and its operands with equal statements merged, and unused statements and operands removed.
+/// Returns a kernel and its operands with equal statements merged, and guards, statements and operands that are not
+/// needed removed.
 pub fn tidy(mut kernel: Kernel, args: Vec<usize>) -> (Kernel, Vec<usize>) {
     share_operands(&mut kernel, &args);
+    drop_guards(&mut kernel);
     share_statements(&mut kernel);
     drop_dead_statements(&mut kernel);
     drop_unused_operands(kernel, args)
@@ -88,6 +90,51 @@ fn share_operands(kernel: &mut Kernel, args: &[usize]) {
         if let Body::Load { memlet, .. } = &mut statement.body {
             let id = args[memlet.container];
             memlet.container = args.iter().position(|&a| a == id).unwrap_or(memlet.container);
+        }
+    }
+}
+
+/// Removes the guard of a load at a constant position if its value is used only where the guard is true: a padded map
+/// then reads the scale and the zero point of a tensor once, not at each point.
+fn drop_guards(kernel: &mut Kernel) {
+    let is_inside = |memlet: &Memlet, reads: &[Container]| {
+        let dims = &reads[memlet.container].dims;
+        memlet
+            .index
+            .iter()
+            .zip(dims)
+            .all(|(at, n)| at.as_const().zip(n.as_const()).is_some_and(|(at, n)| at >= 0 && at < n))
+    };
+    let free =
+        |s: &Statement| matches!(&s.body, Body::Load { memlet, guard: Some(_) } if is_inside(memlet, &kernel.reads));
+    let loads: Vec<usize> = (0..kernel.body.len()).filter(|k| free(&kernel.body[*k])).collect();
+    if loads.is_empty() {
+        return;
+    }
+    let mut users: Vec<Vec<usize>> = vec![vec![]; kernel.body.len()];
+    for (k, statement) in kernel.body.iter().enumerate() {
+        statement.body.operands().into_iter().for_each(|operand| users[operand].push(k));
+    }
+    let stored = kernel.stores.iter().flat_map(|s| statements_in(&s.memlet.index).into_iter().chain([s.value]));
+    let stored: Vec<usize> = stored.collect();
+    let mut unneeded = vec![];
+    for (select, statement) in kernel.body.iter().enumerate() {
+        let Body::Apply { f: ScalarFn::Select, args } = &statement.body else { continue };
+        let [guard, value, other] = args[..] else { continue };
+        // Statements whose values matter only where the guard is true.
+        let mut inside = vec![false; select + 1];
+        inside[select] = value != guard && value != other;
+        for k in (0..select).rev() {
+            let selected = |user: usize| user != select || k == value && k != guard && k != other;
+            let used = |user: &usize| *user <= select && inside[*user] && selected(*user);
+            inside[k] = !users[k].is_empty() && users[k].iter().all(used) && !stored.contains(&k);
+        }
+        let guarded = |k: &usize| matches!(kernel.body[*k].body, Body::Load { guard: Some(g), .. } if g == guard);
+        unneeded.extend(loads.iter().copied().filter(|k| *k < select && inside[*k]).filter(guarded));
+    }
+    for k in unneeded {
+        if let Body::Load { guard, .. } = &mut kernel.body[k].body {
+            *guard = None;
         }
     }
 }

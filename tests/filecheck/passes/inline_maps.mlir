@@ -594,3 +594,38 @@ func.func @windows(%x: !x) -> (!sdx.tensor<[b, 6], f32>, !sdx.tensor<[b, 4], f32
   %5 = sdx.reduce "max" %4 axes [2] : !sdx.tensor<[b, 4, 2], f32> -> !sdx.tensor<[b, 4], f32>
   return %2, %5 : !sdx.tensor<[b, 6], f32>, !sdx.tensor<[b, 4], f32>
 }
+
+// -----
+
+// Where the guard is false, the scale does not count: it is read without the guard, once.
+
+!x = !flow.container<[b, 30], f32, row_major>
+!s = !flow.container<[], f32, row_major>
+!p = !flow.container<[b, 32], f32, row_major>
+
+// CHECK-LABEL: func.func @padded_scale
+// CHECK: flow.kernel outer ["b", "32"]
+// CHECK: flow.load {{.*}} ["%0", "%1 - 1"] if %{{.*}} : f32
+// CHECK: flow.load {{.*}} [] : f32
+// CHECK: flow.apply "select"
+func.func @padded_scale(%x: !x, %s: !s) -> !p attributes {sdx.symbols = ["input b 0.."]} {
+  %v = flow.kernel outer ["b", "30"] inner [] (%x, %s) : (!x, !s) -> !x {
+    %0 = flow.load 0 ["%0", "%1"] : f32
+    %1 = flow.load 1 [] : f32
+    %2 = flow.apply "div"(%0, %1) : (f32, f32) -> f32
+    flow.store %2 to 0 ["%0", "%1"] : f32
+  }
+  %p = flow.kernel outer ["b", "32"] inner [] (%v) : (!x) -> !p {
+    %0 = flow.index "%1" : i64
+    %1 = flow.index "1" : i64
+    %2 = flow.apply "le"(%1, %0) : (i64, i64) -> i1
+    %3 = flow.index "31" : i64
+    %4 = flow.apply "lt"(%0, %3) : (i64, i64) -> i1
+    %5 = flow.apply "and"(%2, %4) : (i1, i1) -> i1
+    %6 = flow.load 0 ["%0", "%1 - 1"] if %5 : f32
+    %7 = flow.scalar 0.0 : f32
+    %8 = flow.apply "select"(%5, %6, %7) : (i1, f32, f32) -> f32
+    flow.store %8 to 0 ["%0", "%1"] : f32
+  }
+  return %p : !p
+}
