@@ -8,7 +8,7 @@
 //! artifact is written.
 
 use super::bytes::constant;
-use super::rewritten::{Zero, bytes_of, computed, row_scale, spliced, subtracted, write_scale, zero_of};
+use super::rewritten::{Zero, bytes_of, computed, row_value, spliced, subtracted, write_rows, zero_of};
 use super::{Factor, Written, made_of};
 use crate::draft::Draft;
 use crate::splice::{renumber_stores, tidy};
@@ -157,12 +157,12 @@ pub fn matches(program: &Program, at: usize, params: &dyn ParamValues) -> Result
         return Err("neighbours of its left factor along the sum are none in memory");
     }
     let bytes = Factor::find(program, &uses, at, left)
-        .filter(|f| f.bytes.scale.is_some() && f.is_fixed(program, k.outer.len()) && f.is_padded_well(program));
+        .filter(|f| f.bytes.scale.is_some() && f.is_fixed(program, k.outer.len()) && f.is_padded_well(program, &uses));
     let floats = has_floats(&rights, program);
     if floats && !rights.iter().all(|r| are_numbers(&r.source, params)) {
         return Err("some of its codes are no numbers");
     }
-    let bytes = bytes.filter(|f| f.is_near(program) && size <= PRODUCTS_MAX && !floats);
+    let bytes = bytes.filter(|f| f.is_near(program, &uses) && size <= PRODUCTS_MAX && !floats);
     let halves = rights.iter().all(|r| program.containers[r.param].dtype.bits() == 4);
     if bytes.is_some() && groups == 1 && !halves {
         // With a single scale per column, the plain byte contraction is faster, as it has no groups.
@@ -241,7 +241,7 @@ pub fn apply(program: &mut Program, at: usize, site: &Site, written: &mut Writte
         Left::Floats => None,
         Left::Bytes(factor) => {
             let bytes = bytes_of(program, at, factor, written);
-            Some((factor, bytes, write_scale(program, factor, written)))
+            Some((factor, bytes, write_rows(program, factor, written)))
         }
     };
     let params: Vec<Id> = site.rights.iter().map(|r| signed(program, r)).collect();
@@ -257,10 +257,11 @@ pub fn apply(program: &mut Program, at: usize, site: &Site, written: &mut Writte
         let k = Kernel::var(k_var) * Dim::constant(site.size) + Kernel::var(k_var + 1);
         rename(d, &|v| (v == k_var).then(|| k.clone()), &|k| k)
     };
-    let left_scale = left.as_ref().and_then(|(factor, _, scales)| row_scale(&mut draft, program, factor, *scales));
-    let zero = left.as_ref().and_then(|(factor, _, _)| {
+    let left_scale =
+        left.as_ref().and_then(|(factor, _, rows)| row_value(&mut draft, program, factor, factor.bytes.scale?, rows));
+    let zero = left.as_ref().and_then(|(factor, _, rows)| {
         let zero = zero_of(program, factor, left_type);
-        subtracted(&mut draft, program, factor, zero)
+        subtracted(&mut draft, program, factor, zero, rows)
     });
     let wide = if left.is_some() { DType::I32 } else { DType::F32 };
     let (mut map, mut sum) = (vec![], 0);

@@ -78,15 +78,16 @@ struct Written {
     /// Containers of bytes that producers store as additional results; the key is the container of the dequantised
     /// values.
     bytes: BTreeMap<Id, Id>,
-    /// Containers of row scales that producers store as additional results, with the same keys.
-    scales: BTreeMap<Id, Id>,
+    /// Containers of values of rows that producers store as additional results; the key is the container of the
+    /// dequantised values and the value's statement in the producer.
+    rows: BTreeMap<(Id, usize), Id>,
     /// Sums of bytes along K; the key is the container of bytes and the index with which the contraction reads it.
     sums: BTreeMap<(Id, String), Id>,
 }
 
 impl Written {
     fn new(taken: ByteProducts) -> Written {
-        Written { taken, bytes: BTreeMap::new(), scales: BTreeMap::new(), sums: BTreeMap::new() }
+        Written { taken, bytes: BTreeMap::new(), rows: BTreeMap::new(), sums: BTreeMap::new() }
     }
 }
 
@@ -159,39 +160,35 @@ impl Factor {
         Some(Factor { load, id, maker, store, bytes, vars })
     }
 
-    /// Whether zero point and scale are constant along the reduction, and can be recomputed in the contraction or, for
-    /// a scale per row, stored by the producer.
+    /// Whether zero point and scale are constant along the reduction, and can be recomputed in the contraction or, if
+    /// there is one for each row, stored by the producer.
     fn is_fixed(&self, program: &Program, n_outer: usize) -> bool {
         let Some(made) = kernel(&program.steps[self.maker]) else { return false };
         let fixed = |v: &usize| self.vars.get(*v).is_some_and(|d| d.variables().iter().all(|w| *w < n_outer));
-        let is_fixed = |s| moves_with(made, s).is_some_and(|vars| vars.iter().all(fixed));
-        let scale = self
-            .bytes
-            .scale
-            .is_none_or(|s| is_fixed(s) || self.writes_scale(made) && (0..made.outer.len()).all(|v| fixed(&v)));
-        self.bytes.zero.is_none_or(is_fixed) && scale
-    }
-
-    /// Whether the scale has one value per row and depends on a reduction, so that only the producer can compute it.
-    fn writes_scale(&self, made: &Kernel) -> bool {
-        self.bytes.scale.is_some_and(|s| is_of_row(made, s))
+        let is_fixed = |s| match moves_with(made, s) {
+            Some(vars) => vars.iter().all(fixed),
+            None => is_of_row(made, s) && (0..made.outer.len()).all(|v| fixed(&v)),
+        };
+        self.bytes.zero.is_none_or(is_fixed) && self.bytes.scale.is_none_or(is_fixed)
     }
 
     /// Whether the zero point, if any, is within the range of a byte.
-    fn is_near(&self, program: &Program) -> bool {
+    fn is_near(&self, program: &Program, uses: &Uses) -> bool {
         let Some(made) = kernel(&program.steps[self.maker]) else { return false };
         self.bytes.zero.is_none_or(|z| match constant(made, z) {
             Some(z) => (-128.0..=255.0).contains(&z),
-            None => widened(made, z).is_some(),
+            None => byte_behind(program, uses, self.maker, z).is_some(),
         })
     }
 
     /// Whether padding with 0, if any, can be expressed as a byte: the zero point, which represents 0.
-    fn is_padded_well(&self, program: &Program) -> bool {
+    fn is_padded_well(&self, program: &Program, uses: &Uses) -> bool {
         let Some(made) = kernel(&program.steps[self.maker]) else { return false };
-        let range = if made.body[self.bytes.byte].dtype == DType::I8 { -128.0..=127.0 } else { 0.0..=255.0 };
-        let zero = self.bytes.zero.map_or(Some(0.0), |z| constant(made, z));
-        self.bytes.guard.is_none() || zero.is_some_and(|z| range.contains(&z))
+        let (dtype, zero) = (made.body[self.bytes.byte].dtype, self.bytes.zero);
+        let range = if dtype == DType::I8 { -128.0..=127.0 } else { 0.0..=255.0 };
+        let is_known = || zero.map_or(Some(0.0), |z| constant(made, z)).is_some_and(|z| range.contains(&z));
+        let is_byte = || zero.and_then(|z| byte_behind(program, uses, self.maker, z)) == Some(dtype);
+        self.bytes.guard.is_none() || is_known() || is_byte()
     }
 
     /// Returns the container from which the producer loads the bytes unchanged and without padding, and the index in
@@ -205,6 +202,18 @@ impl Factor {
         let index = memlet.index.iter().map(|d| rename(d, &|v| self.vars.get(v).cloned(), &|k| k)).collect();
         Some((step.args[memlet.container], index))
     }
+}
+
+/// Returns the type of the byte that a value is, if its kernel, or the kernel that it is loaded from, widens a byte.
+fn byte_behind(program: &Program, uses: &Uses, at: usize, value: usize) -> Option<DType> {
+    let of = |k: &Kernel, value: usize| widened(k, value).map(|found| k.body[found.byte].dtype);
+    let (step, k) = (&program.steps[at], kernel(&program.steps[at])?);
+    let Body::Load { memlet, guard: None } = &k.body[value].body else { return of(k, value) };
+    let id = step.args[memlet.container];
+    let (step, made) = uses.producers[id].and_then(|s| Some((&program.steps[s], kernel(&program.steps[s])?)))?;
+    let mut stores = made.stores.iter().filter(|store| step.results[store.memlet.container] == id);
+    let (Some(store), None) = (stores.next(), stores.next()) else { return None };
+    of(made, store.value)
 }
 
 /// Matches a contraction of bytes with one scale along K. Returns `None` for any other step; the error is the reason
@@ -242,10 +251,10 @@ fn matches(program: &Program, at: usize, taken: ByteProducts) -> std::result::Re
     if !left.is_fixed(program, k.outer.len()) {
         return Err("its left factor's zero point or scale is another one along the sum");
     }
-    if !left.is_padded_well(program) {
+    if !left.is_padded_well(program, &uses) {
         return Err("what its left factor is padded with is not known");
     }
-    let near = left.is_near(program) && rights.iter().all(|r| r.factor.is_near(program));
+    let near = left.is_near(program, &uses) && rights.iter().all(|r| r.factor.is_near(program, &uses));
     let count = k.inner.iter().try_fold(1i64, |n, d| n.checked_mul(d.as_const()?));
     let Some(count) = count.filter(|n| *n <= PRODUCTS_MAX && near) else {
         return Err("its sums may be larger than i32 holds");

@@ -1,6 +1,6 @@
 //! a matched contraction  =>  the program with a contraction of bytes in its place
 
-use super::bytes::constant;
+use super::bytes::{constant, is_of_row};
 use super::{Factor, Right, Site, Sums, Written, made_of};
 use crate::draft::Draft;
 use crate::splice::{Splice, renumber_stores, tidy};
@@ -14,6 +14,7 @@ use sardonyx_dialects::flow::{
 use sardonyx_dialects::scalar::{Conversion, ReduceFn, ScalarFn};
 use sardonyx_kernels::device_spec::{BYTE_SHIFT, ByteProducts};
 use sardonyx_kernels::products;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 pub fn apply(program: &mut Program, at: usize, site: &Site, written: &mut Written) {
@@ -26,8 +27,8 @@ pub fn apply(program: &mut Program, at: usize, site: &Site, written: &mut Writte
         let sums = right.sums.as_ref().map(|sums| column_sums(program, &right.source, sums));
         parameters.push((parameter(program, right, taken), sums));
     }
-    let scales = write_scale(program, &site.left, written);
-    let found = contraction(program, (at, taken), site, (bytes, scales), &parameters, row_sums);
+    let rows = write_rows(program, &site.left, written);
+    let found = contraction(program, (at, taken), site, (bytes, &rows), &parameters, row_sums);
     let Some((kernel, args)) = found else { return };
     program.steps[at].op = FlowOp::Kernel(Arc::new(kernel));
     program.steps[at].args = args;
@@ -85,21 +86,31 @@ fn write_bytes(program: &mut Program, left: &Factor, taken: ByteProducts) -> Id 
     let (dtype, shift) = taken.left(maker.body[left.bytes.byte].dtype);
     let container = Container { dtype, ..plain };
     // Padding with 0 becomes padding with the zero point.
-    let padding = left.bytes.zero.and_then(|z| constant(maker, z)).unwrap_or(0.0) + shift;
-    let mut push = |body: Body, dtype: DType| {
-        maker.body.push(Statement { body, dtype });
-        maker.body.len() - 1
+    let zero = left.bytes.zero.filter(|z| constant(maker, *z).is_none());
+    let known = left.bytes.zero.and_then(|z| constant(maker, z)).unwrap_or(0.0);
+    let body = &mut maker.body;
+    let push = |body: &mut Vec<Statement>, value: Body, dtype: DType| {
+        body.push(Statement { body: value, dtype });
+        body.len() - 1
+    };
+    let shifted = |body: &mut Vec<Statement>, mut wide: usize| {
+        if shift != 0.0 {
+            let added = push(body, Body::Const(shift), DType::I32);
+            wide = push(body, Body::Apply { f: ScalarFn::Add, args: vec![wide, added] }, DType::I32);
+        }
+        push(body, Body::Convert(wide, Conversion::Value), dtype)
     };
     let mut byte = left.bytes.byte;
     if shift != 0.0 {
-        let wide = push(Body::Convert(byte, Conversion::Value), DType::I32);
-        let shift = push(Body::Const(shift), DType::I32);
-        let wide = push(Body::Apply { f: ScalarFn::Add, args: vec![wide, shift] }, DType::I32);
-        byte = push(Body::Convert(wide, Conversion::Value), dtype);
+        let wide = push(body, Body::Convert(byte, Conversion::Value), DType::I32);
+        byte = shifted(body, wide);
     }
     if let Some(guard) = left.bytes.guard {
-        let zero = push(Body::Const(padding), dtype);
-        byte = push(Body::Apply { f: ScalarFn::Select, args: vec![guard, byte, zero] }, dtype);
+        let zero = match zero {
+            None => push(body, Body::Const(known + shift), dtype),
+            Some(zero) => shifted(body, zero),
+        };
+        byte = push(body, Body::Apply { f: ScalarFn::Select, args: vec![guard, byte, zero] }, dtype);
     }
     let index = maker.stores[left.store].memlet.index.clone();
     write_beside(program, left.maker, container, index, byte)
@@ -118,25 +129,32 @@ fn write_beside(program: &mut Program, maker: usize, container: Container, index
     id
 }
 
-/// Makes the producer store the scale of each row as an additional result; returns `None` if the contraction can
-/// compute the scale itself.
-pub fn write_scale(program: &mut Program, left: &Factor, written: &mut Written) -> Option<Id> {
-    let made = kernel(&program.steps[left.maker]).filter(|made| left.writes_scale(made))?;
-    if let Some(known) = written.scales.get(&left.id) {
-        return Some(*known);
+/// Containers of values of an operand's producer, by statement: those that have one value for each row.
+pub type Rows = BTreeMap<usize, Id>;
+
+/// Makes the producer store the scale and the zero point of each row as additional results, as far as the contraction
+/// cannot compute them itself.
+pub fn write_rows(program: &mut Program, left: &Factor, written: &mut Written) -> Rows {
+    let mut rows = Rows::new();
+    for value in [left.bytes.scale, left.bytes.zero].into_iter().flatten() {
+        let Some(made) = kernel(&program.steps[left.maker]).filter(|made| is_of_row(made, value)) else { continue };
+        let (outer, dtype) = (made.outer.clone(), made.body[value].dtype);
+        let id = written.rows.get(&(left.id, value)).copied().unwrap_or_else(|| {
+            let index = (0..outer.len()).map(Kernel::var).collect();
+            write_beside(program, left.maker, Container::plain(dtype, outer), index, value)
+        });
+        written.rows.insert((left.id, value), id);
+        rows.insert(value, id);
     }
-    let (rows, scale) = (made.outer.clone(), left.bytes.scale?);
-    let index = (0..rows.len()).map(Kernel::var).collect();
-    let id = write_beside(program, left.maker, Container::plain(DType::F32, rows), index, scale);
-    written.scales.insert(left.id, id);
-    Some(id)
+    rows
 }
 
-/// Returns the scale of the current row: loaded from the container that the producer stores, or recomputed.
-pub fn row_scale(draft: &mut Draft, program: &Program, factor: &Factor, scales: Option<Id>) -> Option<usize> {
-    let Some(scales) = scales else { return copied(draft, program, factor, factor.bytes.scale?) };
-    let rows = factor.vars[..program.containers[scales].dims.len()].to_vec();
-    Some(draft.load(program, scales, rows, None))
+/// Returns a value of an operand's producer for the current row: loaded from the container that the producer stores,
+/// or recomputed.
+pub fn row_value(draft: &mut Draft, program: &Program, factor: &Factor, value: usize, rows: &Rows) -> Option<usize> {
+    let Some(stored) = rows.get(&value) else { return copied(draft, program, factor, value) };
+    let index = factor.vars[..program.containers[*stored].dims.len()].to_vec();
+    Some(draft.load(program, *stored, index, None))
 }
 
 /// Appends statements of an operand's producer, at the point at which the operand is read.
@@ -165,15 +183,16 @@ fn contraction(
     program: &Program,
     (at, taken): (usize, ByteProducts),
     site: &Site,
-    (bytes, scales): (Id, Option<Id>),
+    (bytes, rows_of): (Id, &Rows),
     parameters: &[(Id, Option<Id>)],
     row_sums: Option<(Id, Vec<Dim>)>,
 ) -> Option<(Kernel, Vec<Id>)> {
     let old = kernel(&program.steps[at])?;
     let mut draft = Draft { reads: old.reads.clone(), args: program.steps[at].args.clone(), body: vec![] };
     let scale = |draft: &mut Draft, factor: &Factor| copied(draft, program, factor, factor.bytes.scale?);
-    let left_scale = row_scale(&mut draft, program, &site.left, scales);
-    let zero = subtracted(&mut draft, program, &site.left, zero_of(program, &site.left, |byte| taken.left(byte)));
+    let left = &site.left;
+    let left_scale = left.bytes.scale.and_then(|scale| row_value(&mut draft, program, left, scale, rows_of));
+    let zero = subtracted(&mut draft, program, left, zero_of(program, left, |byte| taken.left(byte)), rows_of);
     // Σ q - n · z
     let rows = row_sums.map(|(id, index)| {
         let sum = draft.load(program, id, index, None);
@@ -209,7 +228,7 @@ fn contraction(
                     value = draft.apply(ScalarFn::Sub, &[value, more], DType::I32);
                 }
                 let own = zero_of(program, &right.factor, |byte| taken.right(byte));
-                let own = subtracted(&mut draft, program, &right.factor, own);
+                let own = subtracted(&mut draft, program, &right.factor, own, &Rows::new());
                 if let (Some(zero), Some(rows)) = (own, rows) {
                     let more = draft.apply(ScalarFn::Mul, &[zero, rows], DType::I32);
                     value = draft.apply(ScalarFn::Sub, &[value, more], DType::I32);
@@ -239,12 +258,12 @@ fn contraction(
 }
 
 /// Appends the zero point, unless it is 0.
-pub fn subtracted(draft: &mut Draft, program: &Program, factor: &Factor, zero: Zero) -> Option<usize> {
+pub fn subtracted(draft: &mut Draft, program: &Program, factor: &Factor, zero: Zero, rows: &Rows) -> Option<usize> {
     match zero {
         Zero::Known(0.0) => None,
         Zero::Known(zero) => Some(draft.push(Body::Const(zero), DType::I32)),
         Zero::Computed(zero, shift) => {
-            let zero = copied(draft, program, factor, zero)?;
+            let zero = row_value(draft, program, factor, zero, rows)?;
             if shift == 0.0 {
                 return Some(zero);
             }
