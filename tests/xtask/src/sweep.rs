@@ -181,10 +181,13 @@ fn judged(
         return Ok(None);
     }
     let program = context.target.join("release/sardonyx");
-    let rounds = if options.times { ROUNDS } else { "0" };
-    let text = output(&mut tool(&["judge", &text(&to), &text(folder), &text(&program), THREADS, rounds]));
-    let line = text.as_deref().and_then(|text| text.lines().last()).unwrap_or_default();
-    Ok(Some(serde_json::from_str(line).unwrap_or(Value::Null)))
+    let judge = |rounds: &str| -> Option<Value> {
+        let text = output(&mut tool(&["judge", &text(&to), &text(folder), &text(&program), THREADS, rounds]));
+        serde_json::from_str(text.as_deref()?.lines().last()?).ok()
+    };
+    // A peer may end the process while it is timed; the results are then compared without times.
+    let timed = options.times.then(|| judge(ROUNDS)).flatten();
+    Ok(Some(timed.or_else(|| judge("0")).unwrap_or(Value::Null)))
 }
 
 impl Row {
