@@ -125,7 +125,12 @@ fn drop_guards(kernel: &mut Kernel) {
         let mut inside = vec![false; select + 1];
         inside[select] = value != guard && value != other;
         for k in (0..select).rev() {
-            let selected = |user: usize| user != select || k == value && k != guard && k != other;
+            // A reduction combines values of other points too, and a load reads where its guard and index say.
+            let selected = |user: usize| match &kernel.body[user].body {
+                _ if user == select => k == value && k != guard && k != other,
+                Body::Apply { .. } | Body::Convert(..) => true,
+                Body::Load { .. } | Body::Reduce { .. } | Body::Const(_) | Body::Index(_) => false,
+            };
             let used = |user: &usize| *user <= select && inside[*user] && selected(*user);
             inside[k] = !users[k].is_empty() && users[k].iter().all(used) && !stored.contains(&k);
         }
