@@ -279,7 +279,11 @@ fn right_of(
     if viewed && taken.right(dtype).0 != dtype {
         return Err("its right factor is a view of bytes without a sign");
     }
-    if !factor.is_fixed(program, k.outer.len()) {
+    // What depends on a reduction would be reduced over the space of the contraction.
+    let made = kernel(&program.steps[factor.maker]);
+    let by_reduction = |value: usize| made.is_none_or(|made| moves_with(made, value).is_none());
+    let computed = [factor.bytes.zero, factor.bytes.scale].into_iter().flatten().any(by_reduction);
+    if computed || !factor.is_fixed(program, k.outer.len()) {
         return Err("its right factor's zero point or scale is another one along the sum");
     }
     if source.transform.is_some() || !program.containers[param].is_plain() {
