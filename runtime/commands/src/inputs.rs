@@ -121,6 +121,15 @@ pub fn call_bytes(program: &Program, entry: &Entry, arguments: &[String]) -> Res
     CallBytes::new(program, entry, &|symbol| dims.value(&symbol.name))
 }
 
+/// The sizes of a call's symbols: those of the `--dim` arguments, and defaults for the others. Errors: E0001, E0204,
+/// E0301.
+pub fn sizes(program: &Program, entry: &Entry, arguments: &[String]) -> Result<BTreeMap<String, i64>> {
+    let mut dims = Dims::collect(program, entry, arguments, &BTreeMap::new(), None)?;
+    dims.assume(entry, USUAL);
+    let coordinates = program.coordinates.iter().map(|(at, place)| (program.symbols[*at].name.clone(), *place));
+    Ok(dims.values.into_iter().chain(coordinates).collect())
+}
+
 /// The bytes of a call of the default sizes; `None` if the bytes have no bound, or if the default sizes violate a
 /// condition of the model.
 pub fn usual_bytes(program: &Program, entry: &Entry) -> Option<CallBytes> {

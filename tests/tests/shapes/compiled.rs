@@ -81,6 +81,7 @@ impl Compiled {
             dim: vec![],
             device: DeviceName::Cpu,
             json: false,
+            html: None,
         })
         .execute(&mut text)
         .unwrap();

@@ -1,12 +1,12 @@
 //! an entry point of an artifact, sizes  =>  a page that shows its steps, what each reads and writes, and the arena
 
 use crate::call_bytes;
-use crate::inputs::usual_bytes;
+use crate::inputs;
 use crate::page::{Block, Column, Page, Step, layers};
 use crate::values::bytes_text;
-use sardonyx_base::Dim;
 use sardonyx_base::dim::Symbol;
 use sardonyx_base::json::Json;
+use sardonyx_base::{Dim, Error, Result};
 use sardonyx_format::artifact::Artifact;
 use sardonyx_runtime::CallBytes;
 use sardonyx_runtime::program::{self, Action, Entry, Launch, Place, Program};
@@ -20,36 +20,45 @@ static COLUMNS: &[(&str, &str)] = &[
     ("written", "bytes written"),
 ];
 
-/// Returns the page of an entry point. `call` has the sizes that were asked for; without it, default sizes are taken.
-pub fn page(title: String, artifact: &Artifact, program: &Program, entry: &Entry, call: Option<&CallBytes>) -> Page {
-    let usual = match call {
-        Some(_) => None,
-        None => usual_bytes(program, entry),
-    };
-    let call = call.or(usual.as_ref());
-    let shown =
-        Shown { program, entry, values: call.map(|call| call.at.iter().cloned().collect()).unwrap_or_default() };
+/// Larger entry points are refused: a browser could not show them.
+const STEPS_MAX: usize = 20_000;
+/// Symbols and classes of kernels are cut at this many characters.
+const NAME_MAX: usize = 80;
+
+/// Returns the page of an entry point at the sizes in the `--dim` arguments, and default sizes of other dimensions.
+/// Errors: E0001 for too many steps or invalid sizes, E0204, E0301.
+pub fn page(title: String, artifact: &Artifact, program: &Program, entry: &Entry, dims: &[String]) -> Result<Page> {
+    if entry.steps.len() > STEPS_MAX {
+        let message = format!("entry point {} has {} steps, more than {STEPS_MAX}", entry.name, entry.steps.len());
+        return Err(Error::user("E0001", message).help("`--steps` prints them as text"));
+    }
+    let mut values = inputs::sizes(program, entry, dims)?;
+    let call = CallBytes::new(program, entry, &|symbol| values.get(&symbol.name).copied()).ok().flatten();
+    // Capacities of states follow from the other sizes.
+    values.extend(call.iter().flat_map(|call| call.at.clone()));
+    let shown = Shown { program, entry, values };
     let runs: Vec<(String, String)> = entry.steps.iter().map(|step| shown.runs(&step.action)).collect();
     let distinct: BTreeMap<&(String, String), usize> = runs.iter().zip(0..).collect();
     let order: Vec<usize> = runs.iter().map(|step| distinct[step]).collect();
     let column = |&(key, label)| Column { key, label, decimals: 0, is_measured: false };
-    Page {
+    Ok(Page {
         title,
         words: ["step", "steps"],
-        figures: figures(artifact, program, entry, call),
+        figures: figures(artifact, program, entry, &shown.values, call.as_ref()),
         columns: COLUMNS.iter().map(column).collect(),
         layers: layers(&order),
         steps: runs.into_iter().zip(&entry.steps).map(|(runs, step)| shown.step(runs, step)).collect(),
         edges: shown.edges(),
         blocks: shown.blocks(),
         roofline: None,
-    }
+    })
 }
 
 fn figures(
     artifact: &Artifact,
     program: &Program,
     entry: &Entry,
+    sizes: &BTreeMap<String, i64>,
     call: Option<&CallBytes>,
 ) -> Vec<(&'static str, String)> {
     let manifest = &artifact.manifest;
@@ -68,9 +77,9 @@ fn figures(
         ("other steps", (entry.steps.len() - launched.len()).to_string()),
         ("weights", bytes_text(constants as u64)),
     ];
+    let sizes: Vec<String> = sizes.iter().map(|(name, n)| format!("{name} = {n}")).collect();
+    figures.push(("sizes", sizes.join(", ")));
     if let Some(call) = call {
-        let sizes: Vec<String> = call.at.iter().map(|(name, n)| format!("{name} = {n}")).collect();
-        figures.push(("sizes", sizes.join(", ")));
         figures.push(("memory of a call", call_bytes::text(call)));
     }
     if !program.mesh.is_empty() {
@@ -88,6 +97,10 @@ fn figures(
         figures.push(("signed", seal.signer.map_or("by nobody".into(), |key| format!("by {key}"))));
     }
     figures
+}
+
+fn cut(name: &str) -> String {
+    name.chars().take(NAME_MAX).collect()
 }
 
 /// An entry point, and values of its symbols.
@@ -123,7 +136,7 @@ impl Shown<'_> {
         match action {
             Action::Launch(launch) => {
                 let kernel = &self.program.kernels[launch.kernel];
-                (kernel.symbol.clone(), kernel.class.clone())
+                (cut(&kernel.symbol), cut(&kernel.class))
             }
             Action::Copy(_) => ("copy".into(), "host".into()),
             Action::Bind(bind) => (format!("bind {}", bind.symbol), "host".into()),

@@ -69,6 +69,16 @@ pub fn inspect(args: &InspectArgs, out: &mut dyn Write) -> Result<()> {
         None => &program.entries[..],
     };
     check_names(&program, &args.dim).map_err(named)?;
+    if let Some(path) = &args.html {
+        refuse_replacing(path, &args.model)?;
+        let shown = entries.iter().find(|entry| args.entry.is_some() || !entry.internal);
+        let entry =
+            shown.ok_or_else(|| named(Error::user("E0301", "the artifact has no entry point that can be called")))?;
+        let page =
+            html::page(args.model.display().to_string(), &artifact, &program, entry, &args.dim).map_err(named)?;
+        write_whole(path, &page.html())?;
+        return put!(out, "{}: entry point {}, {} steps", path.display(), entry.name, page.steps.len());
+    }
     let several = entries.iter().filter(|e| !e.internal).count() > 1;
     let call = |e: &Entry| match call_bytes(&program, e, &args.dim) {
         // The given sizes are meant for another entry point.
@@ -76,14 +86,6 @@ pub fn inspect(args: &InspectArgs, out: &mut dyn Write) -> Result<()> {
         call => call.map_err(named),
     };
     let calls = entries.iter().map(call).collect::<Result<Vec<Option<CallBytes>>>>()?;
-    if let Some(path) = &args.html {
-        refuse_replacing(path, &args.model)?;
-        let shown = entries.iter().zip(&calls).find(|(entry, _)| args.entry.is_some() || !entry.internal);
-        let Some((entry, call)) = shown else { return Ok(()) };
-        let page = html::page(args.model.display().to_string(), &artifact, &program, entry, call.as_ref());
-        write_whole(path, &page.html())?;
-        return put!(out, "{}: entry point {}, {} steps", path.display(), entry.name, page.steps.len());
-    }
     if args.json {
         return put!(out, "{}", report(&artifact, &program, entries, &calls));
     }

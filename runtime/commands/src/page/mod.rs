@@ -128,8 +128,8 @@ impl Page {
             ("TWO", if self.roofline.is_some() { " class=\"two\"".into() } else { String::new() }),
             ("ROOFLINE", roofline),
             ("ARENA", svg::arena(self)),
-            // A string from the model that contains `</script>` must not close the script element.
-            ("DATA", self.data().to_string().replace("</", "<\\/")),
+            // Nothing that the model says can then end the script element, or begin a comment in it.
+            ("DATA", self.data().to_string().replace('<', "\\u003c")),
         ];
         parts.iter().fold(PAGE.to_string(), |page, (name, text)| page.replace(&format!("{{{{{name}}}}}"), text))
     }

@@ -14,10 +14,11 @@ pub fn graph(page: &Page) -> String {
     let places = layered(shown.len(), &edges);
     let columns = places.iter().map(|p| p.column + 1).max().unwrap_or(1);
     let rows = places.iter().map(|p| p.row + 1).max().unwrap_or(1);
-    let in_row = |row: usize| places.iter().filter(|p| p.row == row).count();
+    let mut in_row = vec![0; rows];
+    places.iter().for_each(|place| in_row[place.row] += 1);
     let center = |i: usize| {
         // Rows with fewer boxes are centred.
-        let left = (columns - in_row(places[i].row)) * (BOX.0 + GAP.0) / 2;
+        let left = (columns - in_row[places[i].row]) * (BOX.0 + GAP.0) / 2;
         let x = GAP.0 + left + places[i].column * (BOX.0 + GAP.0) + BOX.0 / 2;
         (x, GAP.1 + places[i].row * (BOX.1 + GAP.1) + BOX.1 / 2)
     };

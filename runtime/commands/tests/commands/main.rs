@@ -292,6 +292,10 @@ fn inspect_writes_a_page_of_an_entry_point() {
     }
     decoder().write(&f.path("d.sdx"));
     assert!(f.good(&["inspect", "d.sdx", "--entry", "decode", "--html", "d.html"]).contains("entry point decode"));
+    // One size is given, the others are the default ones.
+    assert!(f.good(&["inspect", "d.sdx", "--dim", "batch=4", "--html", "d.html"]).contains("entry point prefill"));
+    let page = std::fs::read_to_string(f.path("d.html")).unwrap();
+    assert!(page.contains("batch = 4") && page.contains("seq = 128") && !data.to_string().contains('<'), "{page}");
     let (code, shown) = f.bad(&["inspect", "m.sdx", "--html", "m.sdx"]);
     assert!(code == 2 && shown.starts_with("error[E0001]: the output m.sdx is the artifact"), "{shown}");
     assert_eq!(f.bad(&["inspect", "m.sdx", "--html", "n.html", "--json"]).0, 2);
