@@ -171,10 +171,22 @@ fn parts<'s>(source: &'s Source, dims: &[usize]) -> impl Iterator<Item = (&'s St
     })
 }
 
-/// The functions of a module that the interpreter can execute.
+/// The functions of a module that the interpreter can execute; those of kernels compute prepared parameters themselves.
 pub fn functions(module: &Module) -> Result<Vec<Function>> {
-    let all = Operation::of_module(module).block(0).map_or(vec![], |b| b.operations());
-    let found = all.into_iter().filter(|op| op.name() == "func.func").map(Function::read);
+    let module = Operation::of_module(module);
+    let all = module.block(0).map_or(vec![], |b| b.operations());
+    let read = |function: Operation| {
+        let mut found = Function::read(function)?;
+        if let Some(Function::Kernels(program)) = &mut found {
+            *program = Program::read_whole(function, module)?;
+            // Those with a window or a transform stay parameters, which the interpreter computes.
+            let prepared = program.prepared.clone();
+            program.inline_prepared();
+            program.prepared = prepared;
+        }
+        Ok(found)
+    };
+    let found = all.into_iter().filter(|op| op.name() == "func.func").map(read);
     found.filter_map(Result::transpose).collect()
 }
 
@@ -330,5 +342,25 @@ mod tests {
         assert_eq!(describe(&after, 0).unwrap(), before);
         let x: Vec<f32> = call(&after[0], 0).unwrap()[0].1.to_vec().unwrap();
         assert_eq!(before, format!("f: result0 f32[1, 2] = {:.3e} {:.3e}\n", -x[0] + 0.0, -x[1] + 0.0));
+    }
+
+    #[test]
+    fn prepared_parameters_are_computed() {
+        let context = sardonyx_passes::context();
+        let text = r#"
+            !x = !sdx.tensor<[2], f32>
+            !w = !sdx.tensor<[2], i32>
+            func.func @f(%x: !x) -> !x {
+              %0 = sdx.param "w" : !w
+              %1 = sdx.convert %0 : !w -> !x
+              %2 = sdx.map "exp"(%1) : (!x) -> !x
+              %3 = sdx.map "mul"(%x, %2) : (!x, !x) -> !x
+              return %3 : !x
+            }"#;
+        let mut module = Module::parse(&context, text).unwrap();
+        let before = describe(&functions(&module).unwrap(), 0).unwrap();
+        sardonyx_passes::run_pipeline(&context, &mut module, "builtin.module(sdx-to-flow,prepare-weights)").unwrap();
+        assert!(Operation::of_module(&module).to_string().contains("flow.param \"@w"));
+        assert_eq!(describe(&functions(&module).unwrap(), 0).unwrap(), before);
     }
 }
