@@ -182,7 +182,7 @@ pub fn find(name: &str) -> Result<&'static Package> {
     })
 }
 
-/// Makes the package's files available; downloads it only if one is absent or differs.
+/// Makes the package's files available; downloads the package only if a file is absent or differs.
 pub fn ensure(context: &Context, package: &Package) -> Result<()> {
     let dir = place(context, package);
     if is_complete(package, &dir)? {

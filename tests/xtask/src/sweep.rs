@@ -242,12 +242,18 @@ fn summary(rows: &[Row]) -> String {
     let count = |f: fn(&Verdict) -> bool| rows.iter().filter(|row| f(&row.verdict())).count();
     let made = rows.len() - count(|v| matches!(v, Verdict::NotMade));
     let (refused, wrong) = (count(|v| matches!(v, Verdict::Refused(_))), count(|v| matches!(v, Verdict::Wrong(_))));
-    let ratios: Vec<f64> = rows.iter().filter_map(Row::times).map(|(ours, best)| ours / best).collect();
     let mut text = format!("{made} files, {refused} refused, {wrong} wrong");
-    if !ratios.is_empty() {
-        let mean = (ratios.iter().map(|r| r.ln()).sum::<f64>() / ratios.len() as f64).exp();
-        let slower = ratios.iter().filter(|r| **r > 1.0).count();
-        text += &format!("; {mean:.2} of the best peer's time (geometric mean), {slower} of {} slower", ratios.len());
+    for (what, is_coded) in [("not quantised", false), ("quantised", true)] {
+        let timed = rows.iter().filter(|row| row.rounds_codes() == is_coded).filter_map(Row::times);
+        let ratios: Vec<f64> = timed.map(|(ours, best)| ours / best).collect();
+        if !ratios.is_empty() {
+            let mean = (ratios.iter().map(|r| r.ln()).sum::<f64>() / ratios.len() as f64).exp();
+            let [slower, tenth] = [1.0, 1.1].map(|limit| ratios.iter().filter(|r| **r > limit).count());
+            let n = ratios.len();
+            text += &format!(
+                "; {n} {what}: {mean:.2} of the best peer's time (geometric mean), {slower} slower, {tenth} by more than a tenth"
+            );
+        }
     }
     text
 }
@@ -263,10 +269,9 @@ fn page(rows: &[Row], times: bool) -> String {
          file is compiled with its dimensions as they are, and its outputs are compared with ONNX Runtime's. {}.\n\n",
         summary(rows)
     );
-    page += if times {
-        "Times are medians on two threads, the peers with fixed shapes.\n\n"
-    } else {
-        "No times were measured.\n\n"
+    page += &match times {
+        true => format!("Times are medians on two threads of {}, the peers with fixed shapes.\n\n", processor()),
+        false => "No times were measured.\n\n".into(),
     };
     page += "Slow: how many launches `compile` names that will be slow, most of them products in plain loops.\n\n\
          | model | variant | result | apart | slow | Sardonyx ms | best peer ms | ratio |\n|---|---|---|--:|--:|--:|--:|--:|\n";
@@ -289,8 +294,21 @@ fn page(rows: &[Row], times: bool) -> String {
     page
 }
 
-fn first_line(text: &str) -> &str {
-    text.lines().next().unwrap_or_default()
+/// Returns the name of this machine's processor.
+fn processor() -> String {
+    let known = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let name = known.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    name.map_or("an unknown processor".into(), |(_, name)| name.trim().into())
+}
+
+/// Returns the beginning of the first line of a message.
+fn first_line(text: &str) -> String {
+    const CHARS_MAX: usize = 160;
+    let line = text.lines().next().unwrap_or_default();
+    match line.char_indices().nth(CHARS_MAX) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line.into(),
+    }
 }
 
 fn name_of(folder: &Path) -> String {
