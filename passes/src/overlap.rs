@@ -2,11 +2,11 @@
 //! those steps, plan.host "wait …"
 //!
 //! A rank whose operand of a collective is ready need not wait for the other ranks until it needs the result. Among the
-//! steps up to the next collective, those that do not need the result are moved before those that do. A collective
-//! begins when its operand has been computed, and ends before its result is read or its operand overwritten. At most
-//! one collective is under way at a time, and none while a symbol is bound, since binding may move memory. The begin
-//! and wait steps both name the operand's and the result's buffers, so that memory planning keeps these buffers alive
-//! in between.
+//! launches and copies up to the next host step or binding, those that do not need the result are moved before those
+//! that do. A collective begins when its operand has been computed, and ends before its result is read or its operand
+//! overwritten. At most one collective is under way at a time, and none while a symbol is bound, since binding may move
+//! memory. The begin and wait steps both name the operand's and the result's buffers, so that memory planning keeps
+//! these buffers alive in between.
 
 use crate::rewrite::Rewrites;
 use sardonyx_base::{HostOp, Result};
@@ -68,7 +68,7 @@ fn parted(steps: &[Step], host: &Host, written: &[usize]) -> (Vec<Step>, Vec<Ste
     (independent, dependent)
 }
 
-/// Whether a step uses the result of a collective, or writes the operand of the collective.
+/// Returns whether a step reads or writes the result of a collective, or writes its operand.
 fn touches(step: &Step, host: &Host, written: &[usize]) -> bool {
     let is_of = |operands: &[Operand], buffer: &usize| operands.iter().any(|o| o.buffer == *buffer);
     writes(step, written).iter().any(|b| is_of(&host.args, b)) || step.buffers().iter().any(|b| is_of(&host.results, b))

@@ -4,8 +4,8 @@
 //! than the values from which it is computed, directly or indirectly: codes and scales, but not the weights decoded
 //! from them. Pure data movement is left alone, as constants are laid out for their consumers anyway. `expand-weights`
 //! runs after contractions have been rewritten to multiply bytes, and precomputes the other values that depend on
-//! parameters only, unless they would be more than 8 times as large as the parameters: a value that each call would
-//! widen is stored widened. A parameter of which each rank holds only a part is not prepared.
+//! parameters only, unless they would be more than 8 times as large as the parameters; for example, a value that each
+//! call would otherwise widen is stored widened. A parameter of which each rank holds only a part is not prepared.
 
 use crate::rewrite::Rewrites;
 use crate::steps::{drop_dead, kernel, origins_of, sort_steps};
@@ -177,7 +177,7 @@ fn read_bytes(program: &Program) -> i64 {
     params.filter_map(|id| bytes(program, *id)).fold(0, i64::saturating_add)
 }
 
-/// Returns the bytes of a contiguous container, or `None` if it is not contiguous or its size is not constant.
+/// Returns the bytes of a container, or `None` if it is opaque, not plain in row-major order, or not of constant size.
 fn bytes(program: &Program, id: Id) -> Option<i64> {
     let c = &program.containers[id];
     if c.dtype.is_opaque() || !c.is_plain() {
@@ -187,7 +187,7 @@ fn bytes(program: &Program, id: Id) -> Option<i64> {
     c.dims.iter().map(Dim::as_const).try_fold(each, |n, d| n.checked_mul(d?))
 }
 
-/// Returns the constants that are outputs or operands of steps which are not constant themselves.
+/// Returns the constants that are outputs of the program, or operands of steps whose results are not all constant.
 fn wanted(program: &Program, constants: &Constants) -> Vec<Id> {
     let mut wanted: BTreeSet<Id> = program.outputs.iter().map(|(_, id)| *id).collect();
     for step in &program.steps {

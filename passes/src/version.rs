@@ -8,12 +8,12 @@ pub const IR_VERSION: i64 = 1;
 
 const ATTRIBUTE: &str = "sardonyx.version";
 
-/// Marks a new module as written by this compiler.
+/// Stores the IR version of this compiler in a new module.
 pub fn set_version(module: Operation) {
     module.set_attr(ATTRIBUTE, module.context().i64(IR_VERSION));
 }
 
-/// Rejects modules of a newer compiler. A module without a version is taken to be written by hand, in the current
+/// Rejects modules of a newer IR version. A module without a version is taken to be written by hand, in the current
 /// version.
 pub(crate) fn check_version(module: Operation) -> Result<()> {
     let Some(attr) = module.attr(ATTRIBUTE) else { return Ok(()) };

@@ -9,7 +9,7 @@ use sardonyx_tests::prepared::model;
 use sardonyx_tests::trust::trusted;
 use std::path::Path;
 
-/// Compiles the model with at most `fuel` rewrites. Returns its outputs for fixed tokens, the number of applied
+/// Compiles a MiniLM encoder with at most `fuel` rewrites. Returns its outputs for fixed tokens, the number of applied
 /// rewrites, and the number of launches of its first entry point.
 fn outputs(folder: &Path, fuel: Option<usize>) -> (Vec<(String, Tensor)>, usize, usize) {
     let path = folder.join("model.sdx");

@@ -23,13 +23,13 @@ use sardonyx_passes::{Options, Params, Rewrites};
 use sardonyx_runtime::Session;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// The stage from which on a part is compiled: it is an `sdx` graph that earlier stages have already rewritten.
+/// The first stage that is run on a part, which is an `sdx` graph that earlier stages have already rewritten.
 const FIRST: &str = "sdx-to-flow";
 /// Statistics, over all samples, of an operand that weights are multiplied with.
 pub struct Factor {
-    /// [k, k]: Σ xᵀx.
+    /// Σ xᵀx over the rows x of the operand: a [k, k] matrix, where k is the length of a row.
     pub products: Vec<f64>,
-    /// Σ (x − q)², where q is x as 8-bit codes with one scale for each row.
+    /// Σ (x − q)² over all elements, where q is x rounded to 8-bit codes with one scale for each row.
     pub lost: f64,
 }
 
@@ -42,9 +42,10 @@ pub struct Walk<'a> {
     /// them.
     rounded: HashMap<Value, (usize, String)>,
     consumers: Vec<Vec<Value>>,
-    /// Whether some requested operand depends on the value.
+    /// For each value, whether it is a requested operand or is needed to compute one.
     needed: Vec<bool>,
-    /// Whether the value depends on parameters and sizes alone; it is then recomputed in each part that uses it.
+    /// For each value, whether it depends on parameters and sizes alone; such a value is recomputed in each part that
+    /// uses it.
     free: Vec<bool>,
     done: Vec<bool>,
     /// Known values that later parts still use, one tensor for each sample.
@@ -128,12 +129,13 @@ impl<'a> Walk<'a> {
         Ok(Factor { products, lost: lost.first().copied().unwrap_or(0.0) })
     }
 
-    /// [k, k]: Σ xᵀx, where x is reduced along `axes`, the last one innermost.
+    /// Returns Σ xᵀx as a [k, k] matrix, where `axes` of x, the last one innermost, together make up the k positions.
     pub fn products(&mut self, value: Value, axes: &[usize]) -> Result<Vec<f64>> {
         self.sums(value, |graph, x| Ok(vec![products(graph, x, axes)?]))?.pop().ok_or_else(no_sums)
     }
 
-    /// Runs the next part, and sums what `made` computes from a value over the samples, in f64 and in sample order.
+    /// Runs the part that computes `value`, and the results that `made` adds to the part's graph. Returns the sums of
+    /// these results over the samples, in f64 and in sample order.
     fn sums(
         &mut self,
         value: Value,
@@ -166,7 +168,7 @@ impl<'a> Walk<'a> {
         Ok(sums)
     }
 
-    /// For each value, the range whose 8-bit codes have the least squared error over all samples.
+    /// Returns, for each value, the range whose 8-bit codes have the least squared error over all samples.
     pub fn ranges(&self, values: &[Value]) -> Result<Vec<Range>> {
         let part: BTreeSet<Value> = values.iter().flat_map(|v| self.part(*v)).collect();
         let (mut graph, map) = self.graph_of(&part, values)?;
@@ -258,7 +260,7 @@ fn name(v: Value) -> String {
     format!("@{}", v.0)
 }
 
-/// [k, k]: xᵀx, where `axes` of x, the last one innermost, together make up the k positions.
+/// Adds xᵀx as a [k, k] matrix, where `axes` of x, the last one innermost, together make up the k positions.
 fn products(graph: &mut Graph, x: Value, axes: &[usize]) -> Result<Value> {
     graph.add_as(Op::Contract(square(graph.ty(x).rank(), axes)), &[x, x], None, &[])
 }

@@ -71,7 +71,7 @@ impl<'c> Context<'c> {
         self.wrap(unsafe { mlirStringAttrGet(self.raw, string_ref(s)) })
     }
 
-    /// The unit attribute: its presence is its meaning.
+    /// The unit attribute, which has no value: only its presence matters.
     pub fn unit(self) -> Attr<'c> {
         self.wrap(unsafe { mlirUnitAttrGet(self.raw) })
     }
@@ -108,7 +108,7 @@ impl<'c> Context<'c> {
         self.wrap(unsafe { mlirDenseI64ArrayGet(self.raw, items.len() as isize, items.as_ptr()) })
     }
 
-    /// A reference to the operation of this symbol name.
+    /// A reference to the operation with this symbol name.
     pub fn symbol(self, name: &str) -> Attr<'c> {
         self.wrap(unsafe { mlirFlatSymbolRefAttrGet(self.raw, string_ref(name)) })
     }
@@ -129,7 +129,7 @@ impl<'c> Context<'c> {
         unsafe { mlirNamedAttributeGet(mlirIdentifierGet(self.raw, string_ref(name)), attr.raw) }
     }
 
-    /// An elements attribute; strings and values are stored as their bytes, which [`Attr::as_constant`] reads back.
+    /// An elements attribute; opaque values are stored as their bytes, which [`Attr::as_constant`] reads back.
     pub fn dense(self, t: &Tensor) -> Result<Attr<'c>> {
         if t.dtype().is_opaque() {
             return self.dense(&Tensor::from_vec(vec![t.bytes().len()], t.bytes().to_vec()));
@@ -156,7 +156,7 @@ impl<'c> Context<'c> {
         }
     }
 
-    /// The type of an element, as containers and statements hold it.
+    /// Returns the MLIR type that represents an element type in containers and statements.
     pub fn element(self, t: DType) -> Type<'c> {
         let (_, name) = ELEMENTS[t as usize];
         let width = |prefix: &str| name.strip_prefix(prefix).and_then(|digits| digits.parse().ok());
@@ -169,7 +169,7 @@ impl<'c> Context<'c> {
         }
     }
 
-    /// Parses a type. Panics if the text is none, or if its dialect is not loaded.
+    /// Parses a type. Panics if the text is not a type, or if its dialect is not loaded.
     pub fn parse_type(self, text: &str) -> Type<'c> {
         let raw = unsafe { mlirTypeParseGet(self.raw, string_ref(text)) };
         assert!(!raw.ptr.is_null(), "`{text}` is no type");
@@ -181,7 +181,7 @@ impl<'c> Context<'c> {
         self.wrap(unsafe { sardonyxTensorGet(self.strs(dims).raw, self.element(dtype).raw) })
     }
 
-    /// A `!flow.container`, stored as `layout` says.
+    /// A `!flow.container` with the layout that the text `layout` describes.
     pub fn container(self, dtype: DType, dims: &[Dim], layout: &str) -> Type<'c> {
         self.wrap(unsafe { sardonyxContainerGet(self.strs(dims).raw, self.element(dtype).raw, string_ref(layout)) })
     }
@@ -209,7 +209,7 @@ impl<'c> Attr<'c> {
         unsafe { is(self.raw) }.then(|| get(self.raw))
     }
 
-    /// The string, if the attribute is one; likewise for the readers below.
+    /// Returns the string, or `None` if the attribute is not a string; the readers below do likewise.
     pub fn as_str(self) -> Option<String> {
         self.when(mlirAttributeIsAString, |a| unsafe { copied(mlirStringAttrGetValue(a)) })
     }

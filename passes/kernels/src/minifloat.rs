@@ -8,17 +8,17 @@ use super::math::copysign;
 use sardonyx_base::DType;
 use sardonyx_base::minifloat::{E8M0_MIN, Format, Specials, format};
 
-/// Whether a float takes at most a byte in memory.
+/// Returns whether a type is a float of at most 8 bits.
 pub fn is_byte(t: DType) -> bool {
     t.is_float() && t.bits() <= 8
 }
 
-/// The format of a signed 8-bit float.
+/// Returns the format of a signed 8-bit float; `None` for any other type.
 pub fn small(t: DType) -> Option<&'static Format> {
     format(t).filter(|format| format.bits() == 8)
 }
 
-/// Factor that turns an f32 with the code's bits into the code's value.
+/// Returns the factor that turns an f32 whose exponent and mantissa hold the shifted bits of a code into its value.
 fn scale(format: &Format) -> f64 {
     2f64.powi(127 - format.bias)
 }
@@ -82,7 +82,7 @@ pub fn decode_number(asm: &mut impl Asm, lanes: Val, first: i64, format: &Format
     asm.bin(Bin::MulF, small, factor)
 }
 
-/// f8e8m0 is the exponent field of an f32, except for its first and last codes.
+/// Decodes f8e8m0: a code is the exponent field of an f32, except for the codes 0 (2^-127) and 255 (NaN).
 fn decode_power(asm: &mut impl Asm, bits: Val) -> Val {
     let (zero, last, at) = (asm.zero(bits.ty), asm.int(255, bits.ty), asm.int(23, bits.ty));
     let power = asm.bin(Bin::ShLI, bits, at);
@@ -94,7 +94,7 @@ fn decode_power(asm: &mut impl Asm, bits: Val) -> Val {
     asm.select(is_nan, nan, power)
 }
 
-/// An f32 that is representable in the type  =>  its code in a byte.
+/// Returns the code, in a byte, of an f32 that the type represents exactly.
 pub fn encode(asm: &mut impl Asm, v: Val, t: DType) -> Val {
     let Some(format) = format(t) else { return encode_power(asm, v) };
     let size = asm.un(Un::AbsF, v);

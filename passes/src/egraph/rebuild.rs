@@ -8,7 +8,7 @@ use egg::Id;
 use sardonyx_dialects::sdx::{Graph, Node, Op, SymbolKind, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Classes by index, their nodes, and the extraction problem over them.
+/// E-classes by index, their nodes, and the extraction problem over them.
 struct Classes<'a> {
     index: BTreeMap<Id, usize>,
     ids: Vec<Id>,
@@ -21,11 +21,12 @@ pub struct Rebuilt {
     pub cost_before: u64,
     pub cost_after: u64,
     pub proved: bool,
-    /// For each node of the graph, its class and its node in the e-graph.
+    /// For each node of the graph, the e-class and the e-node that it comes from.
     pub nodes: Vec<(Id, ENode)>,
 }
 
-/// Returns the cheapest function in the e-graph; `None` if its nodes cannot be ordered.
+/// Returns the cheapest function that is found in the e-graph within the budget; `None` if the nodes depend on each
+/// other in a cycle.
 pub fn rebuild(egraph: &EGraph, graph: &Graph, ids: &[Id], rates: &Rates, budget: &Budget) -> Option<Rebuilt> {
     let classes = classes(egraph, graph, ids, rates);
     let start = as_it_was(egraph, graph, ids, &classes)?;
@@ -66,7 +67,7 @@ fn classes<'a>(egraph: &'a EGraph, graph: &Graph, ids: &[Id], rates: &Rates) -> 
     out
 }
 
-/// Chooses for each class the first node that the function had; for classes that rules created, the greedy choice.
+/// Chooses for each class its first node in the original function; for classes that rules created, the greedy choice.
 fn as_it_was(egraph: &EGraph, graph: &Graph, ids: &[Id], classes: &Classes) -> Option<Choice> {
     let mut choice = super::extract::greedy(&classes.problem);
     let mut done = vec![false; choice.len()];
@@ -122,7 +123,7 @@ fn write(
         out,
         nodes: vec![],
     };
-    // Inputs stay, used or not; other nodes are emitted in the original order.
+    // Inputs stay, used or not; of other nodes only those that are needed, in the original order.
     for (v, node) in graph.values() {
         if matches!(node.op, Op::Input { .. }) || needed[class(v)] {
             w.emit(class(v))?;
@@ -189,8 +190,8 @@ fn mentioned(op: &Op, dims: &[sardonyx_base::Dim]) -> Vec<String> {
     op.dims().into_iter().chain(dims).flat_map(|d| d.names()).map(|s| s.to_string()).collect()
 }
 
-/// Names of origins, which are numbered so that lists of them can be joined quickly: a join is needed for each node
-/// whose value is gone.
+/// Names of origins, which are numbered so that lists of them can be joined quickly, because the list of every old node
+/// is joined to those of others.
 struct Origins<'a> {
     names: Vec<&'a str>,
     /// By name: the number of the last join in which the name occurred.
@@ -221,7 +222,8 @@ impl<'a> Origins<'a> {
 }
 
 /// Moves the origins of each old node to the new node with the same value or, if there is none, to its consumers. A new
-/// node that then has no origins, as a rule created it, takes those of its first consumer, or of all that slice it.
+/// node that then has no origins, because a rewrite rule created it, takes those of its first consumer or, if that is a
+/// slice, those of all slices that read it.
 fn move_origins(graph: &Graph, values: &[Option<Value>], out: &mut Graph) {
     let (mut origins, mut moved) = Origins::new(graph);
     let mut made: Vec<Vec<usize>> = vec![vec![]; out.nodes.len()];

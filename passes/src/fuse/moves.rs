@@ -19,7 +19,7 @@ pub enum Move {
     Epilogue { producer: usize, consumer: usize },
     /// Fuses two kernels that iterate over the same rows.
     Rows { producer: usize, consumer: usize },
-    /// Fuses the kernels of attention: scores, weights and the weighted sum that ends at this step.
+    /// Fuses the kernels of attention: those of scores and weights, and the weighted sum, which is this step.
     Attention { sum: usize },
 }
 

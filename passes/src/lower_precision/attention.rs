@@ -1,8 +1,8 @@
 //! softmax(q · k) · v  =>  the same with bf16(q), bf16(k), bf16(v) and bf16 exponentials, accumulated in f32
 //!
-//! The containers between kernels do not change: attention rounds its operands after loading them, once for all rows
-//! that use them. Softmax stays f32, including its divisor, which is the sum of the exponentials before they are
-//! rounded.
+//! On CPUs the containers between kernels do not change: attention rounds its operands after loading them, once for all
+//! rows that use them. On GPUs it reads bf16 copies of operands that it would only load and round. Softmax stays f32,
+//! including its divisor, which is the sum of the exponentials before they are rounded.
 
 use crate::splice::renumber_stores;
 use sardonyx_base::DType;
@@ -15,7 +15,7 @@ use sardonyx_kernels::ptx::gemm::Factors;
 use sardonyx_kernels::{KernelDef, Words, lower};
 use std::collections::BTreeMap;
 
-/// Minimum number of rows; with fewer, rounding keys and values costs more than it saves.
+/// Minimum number of query rows that share keys and values; with fewer, rounding these costs more than it saves.
 const ROWS_MIN: i64 = 8;
 
 /// Returns the kernel with rounded operands; the error is the reason why the kernel is not changed.
@@ -30,9 +30,9 @@ pub fn narrowed(k: &Kernel) -> Result<Kernel, &'static str> {
     if narrow { Ok(new) } else { Err("its factors are not read where they lie") }
 }
 
-/// Returns the kernel for GPUs, and the operands of which it reads rounded copies as its last operands, in order: tiles of
-/// bf16 are copied to shared memory as they are. Operands that are computed from what is loaded are rounded afterwards.
-/// The error is the reason why the kernel is not changed.
+/// Returns the kernel for GPUs, and the operands of which it reads rounded copies, in the order of these copies, which
+/// are the kernel's last operands: a GPU can copy tiles of bf16 to shared memory unchanged. Factors that the kernel
+/// computes from loaded values are rounded in the kernel. The error is the reason why the kernel is not changed.
 pub fn narrowed_for_gpu(k: &Kernel) -> Result<(Kernel, Vec<usize>), &'static str> {
     let def = lower(k).map_err(|_| "it has no code")?.def;
     let flash = Flash::from_def(&def).ok_or("its parts are not those of attention")?;
@@ -127,7 +127,7 @@ fn with_factors(k: &Kernel, def: &KernelDef) -> Option<Kernel> {
     Some(new)
 }
 
-/// Whether statement `statement` is computed from statement `of`.
+/// Returns whether statement `statement` is, or is computed from, statement `of`.
 fn is_made_of(def: &KernelDef, statement: usize, of: usize) -> bool {
     let (mut open, mut seen) = (vec![statement], vec![false; def.body.len()]);
     while let Some(k) = open.pop() {

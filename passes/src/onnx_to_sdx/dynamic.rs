@@ -27,7 +27,7 @@ fn equals(b: &mut Builder, a: Value, to: i64) -> Result<Value> {
     b.map2(ScalarFn::Eq, a, to)
 }
 
-/// Element `i` of a vector, as a vector of one.
+/// Element `i` of a vector, as a vector of length 1.
 fn element(b: &mut Builder, vector: Value, i: usize) -> Result<Value> {
     b.slice_axis(vector, 0, Dim::constant(i as i64), 1, Dim::constant(1))
 }
@@ -82,7 +82,7 @@ pub fn reshape(b: &mut Builder, node: &Node, x: Value, target: Value, copy_zero:
     with_dims(b, x, &dims)
 }
 
-/// Reshapes to dimensions whose product may match only at run time; the call checks it.
+/// Reshapes to `dims`. If only a call can tell whether the number of elements matches, the call checks it.
 pub fn with_dims(b: &mut Builder, x: Value, dims: &[Dim]) -> Result<Value> {
     let (has, wanted) = (product(&b.dims(x)), product(dims));
     if has == wanted {
@@ -98,7 +98,7 @@ pub fn with_dims(b: &mut Builder, x: Value, dims: &[Dim]) -> Result<Value> {
     b.reshape(named, dims)
 }
 
-/// Axes counted from the start; a call with an axis outside of the rank is refused.
+/// Converts axes to i64, counted from the start; a call with an axis outside of the rank is refused.
 pub fn axes_from_start(b: &mut Builder, axes: Value, rank: usize) -> Result<Value> {
     let (axes, rank) = (b.convert(axes, DType::I64)?, Dim::constant(rank as i64));
     let axes = from_end(b, axes, &rank)?;
@@ -161,8 +161,8 @@ pub fn squeeze(b: &mut Builder, node: &Node, x: Value, axes: Value) -> Result<Va
     with_dims(b, x, &dims)
 }
 
-/// Broadcasts both ways, one axis at a time: where the operand has one element it takes the target's length, else the
-/// target must be 1 or the same length.
+/// Broadcasts operand and target to each other, one axis at a time: an axis of the operand with one element takes the
+/// target's length; for any other axis the target must be 1 or the same length.
 pub fn expand(b: &mut Builder, node: &Node, x: Value, target: Value) -> Result<Value> {
     let target = b.convert(target, DType::I64)?;
     let (n, target) = aligned(b, node, target)?;
@@ -330,8 +330,8 @@ fn slice_one(b: &mut Builder, x: Value, axis: usize, [start, end, step]: [Value;
     b.add(Op::Gather { axis }, &[x, at])
 }
 
-/// start + i * delta, for max(0, ceil((limit - start) / delta)) elements; the count of floats is computed in f64. A
-/// step of 0 and a count that is NaN are refused.
+/// Returns start + i * delta, for max(0, ceil((limit - start) / delta)) elements; for floats, this count is computed in
+/// f64. A `delta` of 0 and a count that is NaN are refused.
 pub fn range(b: &mut Builder, [start, limit, delta]: [Value; 3]) -> Result<Value> {
     let dtype = b.dtype(start);
     let [start, limit, delta] = [scalar(b, start)?, scalar(b, limit)?, scalar(b, delta)?];
@@ -361,7 +361,8 @@ fn float_count(b: &mut Builder, ends: [Value; 3]) -> Result<Value> {
     b.select(refused, never, count)
 }
 
-/// (span - 1) / |delta| + 1 in u64, which can hold every span and the absolute value of every step.
+/// Returns (span - 1) / |delta| + 1 with span = |limit - start|, 0 if the range is empty, or -1 if
+/// `delta` is 0. The quotient is computed in u64, which can hold every span and |delta|.
 fn int_count(b: &mut Builder, ends: [Value; 3]) -> Result<Value> {
     let [from, to, by] = ends.map(|v| b.convert(v, DType::I64));
     let (from, to, by) = (from?, to?, by?);

@@ -10,7 +10,8 @@ use sardonyx_dialects::sdx::{Op, Value};
 
 type Outputs = Result<Vec<Value>>;
 
-/// SoftmaxCrossEntropyLoss: the likelihood loss of the log-softmax over the classes, which is the second output.
+/// Lowers SoftmaxCrossEntropyLoss: the first output is the negative log-likelihood loss of the log-softmax over the
+/// classes, the second output is that log-softmax.
 pub fn cross_entropy(b: &mut Builder, node: &Node) -> Outputs {
     let x = node.input(0)?;
     check_scores(b, node, x)?;
@@ -31,7 +32,8 @@ fn check_scores(b: &Builder, node: &Node, x: Value) -> Result<()> {
     }
 }
 
-/// The likelihood loss of the logarithms log[n, c, ..], with inputs target[n, ..] and weight[c].
+/// Returns the negative log-likelihood loss of the log-probabilities log[n, c, ..]. The node's other inputs are
+/// target[n, ..] and, optionally, weight[c].
 fn likelihood(b: &mut Builder, node: &Node, log: Value) -> Result<Value> {
     let target = super::coordinates::indices(b, node, 1)?;
     if b.rank(target) + 1 != b.rank(log) {
@@ -51,7 +53,7 @@ fn likelihood(b: &mut Builder, node: &Node, log: Value) -> Result<Value> {
         None => None,
     };
     let class = match counted {
-        // An ignored target need not be a class.
+        // An ignored target need not be a valid class, so 0 replaces it.
         Some(counted) => {
             let zero = b.dims_scalar(Dim::constant(0))?;
             b.select(counted, target, zero)?

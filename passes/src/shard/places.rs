@@ -54,7 +54,7 @@ fn placed<'p>(graph: &Graph, places: &'p [OperandPlace]) -> (Graph, Vec<&'p Oper
     (out, unused)
 }
 
-/// Returns the program with these placements. Errors: E0108 if the program lacks an operand.
+/// Returns the program with these placements. Errors: E0108 if one names an operand or dimension that does not exist.
 pub fn with_operands_placed(graph: &Graph, places: &[OperandPlace]) -> Result<Graph> {
     let (out, unused) = placed(graph, places);
     match unused.first() {
@@ -65,7 +65,8 @@ pub fn with_operands_placed(graph: &Graph, places: &[OperandPlace]) -> Result<Gr
     }
 }
 
-/// As [`with_operands_placed`], for an entry point: those other than `main` may lack operations.
+/// As [`with_operands_placed`], for an entry point. Placements that do not fit an entry point other than `main` are not
+/// errors, but are added to `missed`.
 pub fn with_places(graph: &Graph, places: &[OperandPlace], missed: &mut Vec<Missed>) -> Result<Graph> {
     if graph.name == "main" {
         return with_operands_placed(graph, places);

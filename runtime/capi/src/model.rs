@@ -192,7 +192,7 @@ pub unsafe extern "C" fn sdx_model_load(
     })
 }
 
-/// Memory of the caller that is released when its last user is dropped.
+/// Owner of memory of the caller, which is released when the owner is dropped.
 struct Foreign {
     data: *const u8,
     bytes: usize,

@@ -1,4 +1,4 @@
-//! Programs in C99 and C++17, built with all warnings against `libsardonyx.so` and `libsardonyx.a`
+//! Tests of the C API: C99 and C++17 programs built with warnings as errors, and a program with the static library
 
 #[path = "../../tests/common/mod.rs"]
 mod artifacts;
@@ -18,8 +18,8 @@ fn run(command: &mut Command) -> String {
     text
 }
 
-/// Returns the folder with the libraries of this profile. Builds the libraries, because testing this package alone does
-/// not, unless `cargo xtask test` has built the whole workspace.
+/// Returns the folder with the libraries of the Cargo profile under test. Unless `cargo xtask test` has built the whole
+/// workspace, builds the libraries first, because testing this package alone does not build them.
 fn libraries() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
@@ -50,8 +50,8 @@ fn program(language: &[&str], source: &Path, headers: &Path, to: &Path) {
     run(compile.arg("-L").arg(libraries()).args(["-lsardonyx", "-lm", "-lpthread"]));
 }
 
-/// Returns a command that runs a program with `folder` as its search path for libraries. The shared library is there
-/// under its soname only.
+/// Returns a command that runs a program with `folder` as its search path for libraries. Copies the shared library
+/// there, under its soname only.
 fn start(program: &Path, folder: &Path) -> Command {
     let soname = folder.join("libsardonyx.so.0");
     if !soname.exists() {
@@ -94,7 +94,7 @@ fn the_static_library_is_whole() {
     assert_eq!(run(Command::new(&path).args(&models)), "0 failed\n");
 }
 
-/// An older header: without the fields that were added last.
+/// Returns an older version of the header, without the fields that were added last.
 fn older_header() -> String {
     let mut header = std::fs::read_to_string(here().join("sardonyx.h")).unwrap();
     let gone = [
@@ -120,7 +120,7 @@ fn a_program_from_before_structs_grew_runs() {
     assert_eq!(run(start(&path, dir.path()).args(&models[..1])), "20 20 20\n");
 }
 
-/// Names that the header declares as functions.
+/// Returns the names of the functions that the header declares, sorted.
 fn declared() -> Vec<String> {
     let header = std::fs::read_to_string(here().join("sardonyx.h")).unwrap();
     let name = |line: &str| {
@@ -191,7 +191,7 @@ fn readme_shows_the_smallest_programs() {
     }
 }
 
-/// Runs the BERT example and the program that calls all functions under valgrind: no error, no leak.
+/// Runs `embed.c`, and `abi.c`, which calls all functions, under valgrind and expects neither errors nor leaks.
 #[test]
 #[ignore = "cargo xtask test --suite embedding"]
 fn valgrind_finds_nothing() {

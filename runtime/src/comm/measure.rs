@@ -12,7 +12,7 @@ use sardonyx_base::schedule::{Algorithm, Operand, operands_for};
 use sardonyx_base::{Error, Result, Tensor};
 use std::time::{Duration, Instant};
 
-/// Ranks that run collectives without a model, to measure the time of each.
+/// Ranks that run collectives without a model, to measure how long each collective takes.
 pub struct Ranks {
     world: World,
     n: usize,
@@ -30,9 +30,10 @@ impl Ranks {
         Ok(Ranks { world, n })
     }
 
-    /// Returns the times that repetitions of a collective on f32 took on the first rank; `bytes` is the size of its
-    /// result. Without an algorithm, the transport's own library is used. Errors: E0001 for an unknown collective,
-    /// E0304, E0408, and E0901 if a rank got a wrong result.
+    /// Returns the times that repetitions of a collective on f32 took on the first rank. `bytes` is about the size of a
+    /// rank's operand, or of the result if the collective gathers. Without an algorithm, the transport's own library
+    /// (MPI) runs the collective. Errors: E0001 for an unknown collective, E0304, E0408 also if the transport has no
+    /// library, and E0901 if a rank got a wrong result.
     pub fn measure(&self, op: &str, bytes: usize, times: u32, algorithm: Option<Algorithm>) -> Result<Vec<Duration>> {
         let algorithm = algorithm.map_or(String::new(), |a| a.name().into());
         let measure = Measure { op: op.into(), bytes: bytes as u64, times, ranks: self.n as u32, algorithm };
@@ -42,7 +43,7 @@ impl Ranks {
     }
 }
 
-/// Runs a measurement on one rank.
+/// Runs one rank's part of a measurement; returns the time of each repetition.
 pub fn run(link: &dyn Link, what: &Measure) -> Result<Vec<Duration>> {
     let (op, n) = (Collective::from_user(&what.op)?, what.ranks as usize);
     link.expect_threads(1);
@@ -60,7 +61,7 @@ pub fn run(link: &dyn Link, what: &Measure) -> Result<Vec<Duration>> {
     };
     let brought = numbers(own, &operands[own]);
     let brings = brought.bytes().len() / brought.dtype().bytes();
-    // SAFETY: the memory has this many bytes, and belongs to this rank alone.
+    // SAFETY: the memory has `from + to` bytes, and belongs to this rank alone.
     unsafe {
         start.write_bytes(0, from + to);
         start.copy_from_nonoverlapping(brought.bytes().as_ptr(), brought.bytes().len());
@@ -79,7 +80,7 @@ pub fn run(link: &dyn Link, what: &Measure) -> Result<Vec<Duration>> {
             algorithm: algorithm.unwrap_or(Algorithm::Direct),
         };
         let begun = Instant::now();
-        // SAFETY: the result is stored behind the operand, without overlap.
+        // SAFETY: the result is stored after the operand, without overlap.
         unsafe {
             let result = start.add(from);
             match algorithm {
@@ -100,7 +101,7 @@ pub fn run(link: &dyn Link, what: &Measure) -> Result<Vec<Duration>> {
     Ok(took)
 }
 
-/// Results of at most this many bytes are compared with the expected one.
+/// The first repetition's result is compared with the expected one if a measurement's `bytes` are at most this many.
 const CHECKED_MAX: u64 = 4 << 20;
 
 /// Returns the operand of a rank: small integers, whose sums are exact in any order.

@@ -1,6 +1,6 @@
-//! the bytes of a coverage-guided fuzzer  =>  a call of what reads untrusted bytes; a panic is a finding
+//! the bytes of a coverage-guided fuzzer  =>  a call of code that reads untrusted bytes; a panic is a finding
 //!
-//! `cargo xtask fuzz` runs these targets with libFuzzer (`tests/fuzz`). The inputs that it kept are in
+//! `cargo xtask fuzz` runs these targets with libFuzzer (`tests/fuzz`). The inputs that libFuzzer kept are in
 //! `testdata/corpora`, and `tests/tests/corpora.rs` replays them.
 
 mod artifacts;
@@ -11,22 +11,22 @@ mod values;
 use crate::damage::Random;
 use sardonyx_base::{Error, Fault};
 
-/// Makes another input of one.
+/// Returns a changed copy of an input.
 pub type Mutate = fn(&[u8], &mut Random) -> Vec<u8>;
 
-/// What the fuzzer calls.
+/// A function for the fuzzer to call, and how inputs for it are made.
 pub struct Target {
     /// Name on the command line, and of the folder with its corpus.
     pub name: &'static str,
-    /// What the target reads.
+    /// Describes the bytes that the target reads.
     pub about: &'static str,
-    /// Calls the code; panics if it breaks a promise.
+    /// Calls the code under test; panics if it violates a property that must hold for every input.
     pub run: fn(&[u8]),
     /// Changes an input without destroying its structure; absent if the fuzzer's own changes suffice.
     pub mutate: Option<Mutate>,
     /// Maximum number of bytes of an input.
     pub bytes_max: usize,
-    /// Inputs to begin with.
+    /// Returns the inputs with which fuzzing begins.
     pub seeds: fn() -> Vec<Vec<u8>>,
 }
 
@@ -111,7 +111,7 @@ pub fn target(name: &str) -> Option<&'static Target> {
     TARGETS.iter().find(|target| target.name == name)
 }
 
-/// Checks that an error is the input's fault, and not a defect of ours.
+/// Asserts that an error blames the input, and not the compiler or the runtime.
 fn refused(e: &Error) {
     assert!(e.fault == Fault::User, "{e}");
 }

@@ -1,4 +1,4 @@
-//! PTX  =>  `ptxas -v` and `nvdisasm`: registers, stack and spills of each entry, and the machine code
+//! PTX  =>  registers, stack and spills of each entry from `ptxas -v`, and the machine code from `nvdisasm`
 
 use sardonyx_tests::prepared::fetched;
 use std::process::Command;
@@ -9,7 +9,7 @@ pub struct Entry {
     pub name: String,
     pub registers: u32,
     pub stack_bytes: u32,
-    /// Spill stores and loads together.
+    /// Bytes of spill stores and spill loads together.
     pub spill_bytes: u32,
 }
 
@@ -19,7 +19,7 @@ pub struct Assembled {
     pub machine_code: String,
 }
 
-/// Assembles a text. `Err` if the assembler rejects it, or gives advice or a warning other than about spills.
+/// Assembles PTX. `Err` if the assembler rejects it, or gives advice or a warning other than about spills.
 pub fn assemble(ptx: &str, arch: &str) -> Result<Assembled, String> {
     let dir = tempfile::tempdir().expect("a folder for temporary files");
     let (text, code) = (dir.path().join("k.ptx"), dir.path().join("k.cubin"));
@@ -30,7 +30,7 @@ pub fn assemble(ptx: &str, arch: &str) -> Result<Assembled, String> {
         .arg(&text)
         .arg("-o")
         .arg(&code))?;
-    // If the assembler had to add waits to the kernel's own, it reports that as numbered advice (`C75…`).
+    // If the assembler inserts waits that the kernel does not contain, it reports that as numbered advice (`C75…`).
     if let Some(line) = log.lines().find(|l| l.contains("warning") && !l.contains("spill") || l.contains("(C75")) {
         return Err(line.into());
     }
@@ -38,7 +38,7 @@ pub fn assemble(ptx: &str, arch: &str) -> Result<Assembled, String> {
     Ok(Assembled { entries: entries(&log), machine_code })
 }
 
-/// Output of the program on both streams.
+/// Runs the program. Returns its output on both streams, as `Err` if the program fails.
 fn run(command: &mut Command) -> Result<String, String> {
     let output = command.output().map_err(|e| format!("{command:?} cannot be started: {e}"))?;
     let text = [output.stdout, output.stderr].concat();

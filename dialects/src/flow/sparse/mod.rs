@@ -1,6 +1,7 @@
 //! w[r, c], mostly 0  =>  containers of its nonzero elements, in one of the formats of a table
 //!
-//! To add a format: add a variant and a row here, a file with its containers, and the kernel that `skip-zeros` builds.
+//! To add a format: add a variant to `Format`, a row to `FORMATS`, a file with its containers, and the kernel that the
+//! pass `skip-zeros` builds.
 
 mod groups;
 mod two_of_four;
@@ -34,11 +35,11 @@ pub struct Grid {
 pub enum Format {
     /// Nonzero words row by row: single f32, or four adjacent i8.
     Words(Words),
-    /// Columns of f32 with at most n nonzeros in each block of m rows, sorted by their nonzero rows.
+    /// Columns of f32 with at most n nonzeros in each block of m rows, grouped by the rows of these nonzeros.
     Groups(Groups),
-    /// Two of each four adjacent columns, in f32, bf16 or i8, for the sparse tensor cores of GPUs.
+    /// Two of each four adjacent elements of a row, in f32, bf16 or i8, for the sparse tensor cores of GPUs.
     TwoOfFour(TwoOfFour),
-    /// Vectors of eight rows, in f32 or bf16, for the tensor cores of GPUs.
+    /// Nonzero vectors of eight adjacent elements of a column, in f32 or bf16, for the tensor cores of GPUs.
     Windows(Windows),
 }
 
@@ -49,11 +50,12 @@ pub enum Part {
     Values,
     /// The column of each word (`Words`), slot (`Groups`) or vector (`Windows`).
     Columns,
-    /// The number of each row's first word, or of each window's first vector, followed by the number of all.
+    /// The index of each row's first word, or of each window's first vector, followed by the total number of them.
     Starts,
-    /// For each row of a block, the positions at which the row occurs in the concatenation of all patterns.
+    /// For each row of a block, the positions at which the row occurs in the concatenation of all patterns, the sets of
+    /// rows in which a column may have its nonzeros.
     Patterns,
-    /// The positions of stored values among four columns, two bits each.
+    /// The position of each stored value among its four columns, in two bits.
     Positions,
 }
 
@@ -75,7 +77,7 @@ struct FormatRow {
     dtype: DType,
     /// True for formats that the tensor cores of GPUs multiply, false for those of the vector units of CPUs.
     for_tensor_cores: bool,
-    /// The format with its sizes for a matrix of these values; none if it cannot store the matrix.
+    /// Returns the format with its sizes for a matrix of these values; `None` if it cannot store the matrix.
     found: fn(Grid, &[f32]) -> Option<Format>,
     from_text: fn(Grid, &[&str]) -> Option<Format>,
 }
@@ -137,12 +139,12 @@ impl Grid {
         [(self.columns, 1), (1, self.rows)].contains(&(self.row_stride, self.column_stride))
     }
 
-    /// Number of elements of the parameter: rows times columns.
+    /// Returns the number of elements of the parameter: rows times columns.
     pub fn elements(&self) -> i64 {
         self.rows.saturating_mul(self.columns)
     }
 
-    /// Returns whether `values` has the size of the matrix, whose elements i32 can count, and the strides are
+    /// Returns whether `values` has as many elements as the matrix, but not more than `i32::MAX`, and the strides are
     /// supported.
     fn holds(&self, values: &[f32]) -> bool {
         self.has_plain_strides()
@@ -150,7 +152,7 @@ impl Grid {
             && values.len() <= i32::MAX as usize
     }
 
-    /// Dimensions of the parameter as a matrix, as far as the grid determines them.
+    /// Returns the dimensions of a parameter of rank 2 whose elements form this matrix.
     pub fn parameter_dims(&self) -> Vec<usize> {
         let dims = if self.column_stride == 1 { [self.rows, self.columns] } else { [self.columns, self.rows] };
         dims.map(|n| usize::try_from(n).unwrap_or(0)).to_vec()
@@ -165,8 +167,8 @@ impl Grid {
         (row * self.row_stride + column * self.column_stride) as usize
     }
 
-    /// A copy of a parameter with zeros where `stays` returns false; none if the parameter has another number of
-    /// elements.
+    /// Returns a copy of a parameter with zeros where `stays` returns false; `None` if the parameter has another number
+    /// of elements, or a type that no format supports.
     fn thinned(&self, parameter: &Tensor, stays: impl Fn(i64, i64) -> bool) -> Option<Tensor> {
         let mut values = elements(parameter).filter(|values| values.len() as i64 == self.elements())?;
         for (row, column) in (0..self.rows).flat_map(|row| (0..self.columns).map(move |column| (row, column))) {
@@ -187,14 +189,14 @@ impl fmt::Display for Grid {
 }
 
 impl Format {
-    /// Every format that can store a matrix with these elements, from a parameter of type `dtype`; of those for tensor
-    /// cores, or of the others.
+    /// Returns every format that can store a matrix with these elements, from a parameter of type `dtype`: only
+    /// formats for tensor cores, or only the others.
     pub fn all(grid: Grid, dtype: DType, values: &[f32], for_tensor_cores: bool) -> Vec<Format> {
         let own = FORMATS.iter().filter(|row| (row.dtype, row.for_tensor_cores) == (dtype, for_tensor_cores));
         own.filter_map(|row| (row.found)(grid, values)).collect()
     }
 
-    /// Element type of the parameters that the format supports.
+    /// Returns the element type of the parameters that the format supports.
     pub fn dtype(&self) -> DType {
         match self {
             Format::Words(words) => words.dtype(),
@@ -203,12 +205,12 @@ impl Format {
         }
     }
 
-    /// Whether a parameter is plain, of the format's element type, and has as many elements as the matrix.
+    /// Returns whether a parameter is plain, of the format's element type, and has as many elements as the matrix.
     pub fn is_of(&self, parameter: &Container) -> bool {
         parameter.dtype == self.dtype() && self.grid().is_of(parameter)
     }
 
-    /// Parses what `to_string` writes; none if the sizes are inconsistent.
+    /// Parses what `to_string` writes; `None` if the sizes are inconsistent.
     pub fn from_text(text: &str) -> Option<Format> {
         let all: Vec<&str> = text.split(' ').collect();
         let [dims, "strides", strides, rest @ ..] = &all[..] else { return None };
@@ -242,7 +244,7 @@ impl Format {
         }
     }
 
-    /// Number of stored values, some of which may be 0.
+    /// Returns the number of stored values, some of which may be 0.
     pub fn stored(&self) -> i64 {
         match self {
             Format::Words(words) => words.words * words.depth,
@@ -252,7 +254,7 @@ impl Format {
         }
     }
 
-    /// The container of a part; none if the format has no such part.
+    /// Returns the container of a part; `None` if the format has no such part.
     pub fn container(&self, part: Part) -> Option<Container> {
         match self {
             Format::Words(words) => words.container(part),
@@ -262,7 +264,7 @@ impl Format {
         }
     }
 
-    /// The contents of a part. Errors: E0901 for a parameter that this format cannot store.
+    /// Returns the contents of a part. Errors: E0901 for a parameter that this format cannot store.
     pub fn part(&self, part: Part, parameter: &Tensor) -> Result<Tensor> {
         match self {
             Format::Words(words) => words.part(part, parameter),
@@ -272,7 +274,7 @@ impl Format {
         }
     }
 
-    /// A copy of a parameter with zeros for the elements that the format has no capacity for.
+    /// Returns a copy of a parameter with so many elements set to 0, chosen by position, that the format can store it.
     pub fn thinned(&self, parameter: &Tensor) -> Option<Tensor> {
         match self {
             Format::Words(words) => words.thinned(parameter),
@@ -294,7 +296,8 @@ impl fmt::Display for Format {
     }
 }
 
-/// Elements of a parameter as f32, which represents them exactly; none for a type that no format supports.
+/// Returns the elements of a parameter as f32, which represents them exactly; `None` for a type that no format
+/// supports.
 pub fn elements(parameter: &Tensor) -> Option<Vec<f32>> {
     let bytes = |bytes: Vec<i8>| bytes.into_iter().map(f32::from).collect();
     parameter.to_vec::<f32>().or_else(|| parameter.to_vec::<i8>().map(bytes))
@@ -307,14 +310,14 @@ fn stored(dtype: DType, dims: Vec<usize>, all: Vec<f32>) -> Tensor {
     }
 }
 
-/// Types of stored values that are not always that of the parameter, with their names in the text of a format.
+/// Types in which `TwoOfFour` or `Windows` can store values, with their names in the text of a format.
 static TYPES: &[(DType, &str)] = &[(DType::F32, "f32"), (DType::BF16, "bf16"), (DType::I8, "i8")];
 
 fn type_name(dtype: DType) -> &'static str {
     TYPES.iter().find(|(other, _)| *other == dtype).map_or("", |(_, name)| name)
 }
 
-/// A tensor of one of `TYPES`; bf16 values are rounded to nearest.
+/// Returns a tensor of one of `TYPES`; values of bf16 are rounded to nearest.
 fn of_floats(dtype: DType, dims: Vec<usize>, all: Vec<f32>) -> Result<Tensor> {
     if dtype != DType::BF16 {
         return Ok(stored(dtype, dims, all));
@@ -329,7 +332,7 @@ fn pair(text: &str, mark: char) -> Option<(i64, i64)> {
     Some((a.parse().ok()?, b.parse().ok()?))
 }
 
-/// The narrowest type that can number `n` columns or positions.
+/// Returns the narrowest supported type for indices below `n`.
 fn number_dtype(n: i64) -> DType {
     if n <= 1 << 8 {
         DType::U8

@@ -1,14 +1,15 @@
 //! o[b, i, e] = softmaxj(g(Σd q[b, i, d] · k[b, j, d])) · v[b, j, e], f32  =>  register-blocked code, by blocks of keys
 //!
-//! b is a head of a batch element, i a query, j a key, and d and e are elements of a head. A work item is one b and a
-//! chunk of rows i. Chunks are the fastest index, so that a thread reuses the keys that it has transposed. The rows of
-//! a chunk visit the keys in blocks and keep the largest score, the total and the mixture (weighted sum of values) so
-//! far; a larger score in a later block scales the totals and mixtures of earlier blocks down. For each block, a few
-//! rows at a time compute their scores, in scratch that stays in the first-level cache, then the weights, then their
-//! share of the mixture.
+//! b is a head of a batch element, i a query, j a key, and d and e are elements of a head. g computes x from a
+//! score, for example by scaling and masking. A work item is one b and a chunk of rows i. Chunks are the fastest
+//! index, so that a thread reuses the keys that it has transposed. The rows of a chunk visit the keys in blocks and
+//! keep the largest x, the total (sum of exponentials) and the mixture (weighted sum of values) so far; a larger x
+//! in a later block scales the totals and mixtures of earlier blocks down. For each block, a few rows at a time
+//! compute their scores, in scratch that stays in the first-level cache, then the weights, then their share of the
+//! mixture.
 //!
 //! The order in which terms are added depends on the number of keys and elements only, so that the result of a row
-//! depends on no other row, and hidden keys after the visible ones do not change the result.
+//! depends on no other row, and hidden (masked) keys after the visible ones do not change the result.
 
 mod block;
 mod class;
@@ -34,7 +35,7 @@ use sardonyx_base::Dim;
 use sardonyx_base::cpu::Extension;
 use std::sync::Arc;
 
-/// Work item: a chunk of rows of one batch element.
+/// Work item: a chunk of rows of one head of a batch element.
 #[derive(Clone)]
 struct Item<'a> {
     cx: &'a Cx<'a, Mlir>,
@@ -45,7 +46,7 @@ struct Item<'a> {
     i0: Val,
     rows: Val,
     n_keys: Val,
-    /// Whether the rows are a single group: then no other group uses the same keys.
+    /// Whether the rows are a single group: then no other group of the item uses the transposed keys.
     alone: Val,
     /// Scratch for the chunk's queries [rows][d].
     queries: Val,
@@ -55,11 +56,11 @@ struct Item<'a> {
     mixed: Val,
     /// Four floats per row: see `State`.
     state: Val,
-    /// One vector per row of a group whose lanes are still to be reduced.
+    /// One vector per row of a group: maxima, later sums, of which the lanes are still to be reduced.
     partial: Val,
-    /// Panel of keys [keys][d], used if the keys are not contiguous along d in memory.
+    /// Copy of the keys of a panel [keys][d], used if keys are computed, rounded, or not contiguous along d in memory.
     staged: Val,
-    /// Block of keys as panels [d][keys].
+    /// Block of keys, transposed into panels [d][keys].
     panels: Val,
     /// Block of values [keys][e], used if values are copied.
     values: Val,
@@ -76,7 +77,7 @@ struct Item<'a> {
 enum State {
     /// Largest x (a score after g) so far.
     Max,
-    /// Number subtracted from each x.
+    /// Number subtracted from each x before the exponential.
     Shift,
     /// Σ exp(x - shift) so far.
     Total,
@@ -84,7 +85,7 @@ enum State {
     Fade,
 }
 
-/// Keys from `j0` on.
+/// A block of `n` keys, from `j0` on.
 #[derive(Clone, Copy)]
 struct Keys {
     j0: Val,
@@ -93,7 +94,7 @@ struct Keys {
     fresh: Val,
 }
 
-/// Rows of a work item that are computed together in registers, from `row` on.
+/// The `n` rows of a work item, from `row` on, that are computed together in registers or tiles.
 #[derive(Clone, Copy)]
 struct Group {
     row: Val,
@@ -119,7 +120,7 @@ fn emit(cx: &Cx<Mlir>, asm: &mut Mlir, plan: &Plan) {
     });
 }
 
-/// Returns the context for emitting `def`, the kernel of one run, into the same function.
+/// Returns the context for emitting `def`, the kernel of one run of rows or keys, into the same function.
 fn runs_of<'a>(cx: &Cx<Mlir>, def: &'a KernelDef) -> Cx<'a, Mlir> {
     Cx {
         def,
@@ -133,7 +134,7 @@ fn runs_of<'a>(cx: &Cx<Mlir>, def: &'a KernelDef) -> Cx<'a, Mlir> {
 }
 
 impl<'a> Item<'a> {
-    /// Work item number `item`.
+    /// Creates the work item number `item`.
     fn new(cx: &'a Cx<'a, Mlir>, asm: &mut Mlir, plan: &'a Plan, item: Val) -> Item<'a> {
         let def = cx.def;
         let mut extents: Vec<Val> = plan.batch.iter().map(|v| cx.extent(asm, *v)).collect();
@@ -179,7 +180,7 @@ impl<'a> Item<'a> {
         }
     }
 
-    /// Number that identifies a work item's keys: items with equal numbers have the same keys.
+    /// Returns a number that identifies a work item's keys: items with equal numbers have the same keys.
     fn keys_number(&self, asm: &mut Mlir) -> Val {
         let (cx, plan) = (self.cx, self.plan);
         let zero = asm.i64(0);
@@ -188,7 +189,7 @@ impl<'a> Item<'a> {
             (point.vars[plan.j], point.vars[plan.d]) = (Some(zero), Some(zero));
             return point.start(cx, asm, keys, None);
         }
-        // If values are copied, they are kept next to the keys.
+        // Copies of values are reused together with the keys, so the variables of the values count too.
         let kept = cx.deps[plan.right] | if plan.copies_values() { cx.deps[plan.value] } else { 0 };
         plan.batch.iter().filter(|v| kept >> **v & 1 == 1).fold(zero, |number, v| {
             let extent = cx.extent(asm, *v);
@@ -197,7 +198,8 @@ impl<'a> Item<'a> {
         })
     }
 
-    /// Attention of all rows over the keys of one block. `other` says whether the panels in scratch hold other keys.
+    /// Emits the attention of all rows over the keys of one block. `other` says whether the panels in scratch hold
+    /// other keys, so that the block's keys must be transposed.
     fn block(&self, asm: &mut Mlir, keys: Keys, other: Val) {
         let blocks = Blocks::for_level(self.cx.launch.level);
         let sizes = if self.tiles { vec![] } else { blocks.sizes(&self.row_counts()) };
@@ -238,8 +240,8 @@ impl<'a> Item<'a> {
         });
     }
 
-    /// Address of the panel of keys from `first` of the block on. If there is a single group, all panels share one
-    /// location in scratch.
+    /// Returns the address of the panel of keys from `first` of the block on. If there is a single group, all panels
+    /// share one location in scratch.
     fn panel(&self, asm: &mut Mlir, first: Val) -> Val {
         let (step, zero) = (asm.i64(self.plan.row_step()), asm.i64(0));
         let at = asm.bin(Bin::MulI, first, step);
@@ -247,17 +249,17 @@ impl<'a> Item<'a> {
         asm.element(self.panels, at, Elem::F32)
     }
 
-    /// Number of words in a row of queries or keys.
+    /// Returns the number of words in a row of queries or keys.
     fn n_words(&self) -> i64 {
         if self.pairs { self.plan.n_d / 2 } else { self.plan.n_d }
     }
 
-    /// Distance from one row of words to the next, in units of 4 bytes.
+    /// Returns the distance from one row of words to the next, in units of 4 bytes.
     fn word_step(&self) -> i64 {
         if self.pairs { self.plan.row_step() / 2 } else { self.plan.row_step() }
     }
 
-    /// Possible numbers of rows of a work item.
+    /// Returns the possible numbers of rows of a work item.
     fn row_counts(&self) -> Vec<i64> {
         let (group, n_rows) = (self.plan.group(), self.plan.n_rows(self.cx.def).as_const());
         if let Some(rows) = self.plan.rows_of_list() {
@@ -270,13 +272,13 @@ impl<'a> Item<'a> {
         }
     }
 
-    /// Address of a row's state of one kind; consecutive rows are adjacent.
+    /// Returns the address of a row's state of one kind; consecutive rows are adjacent.
     fn state(&self, asm: &mut Mlir, what: State, row: Val) -> Val {
         let at = plus(asm, row, what as i64 * STATE_STEP);
         asm.element(self.state, at, Elem::F32)
     }
 
-    /// Point of a row of the chunk.
+    /// Returns the point at which the batch variables and the row variables have the values of row `row` of the chunk.
     fn row_point(&self, asm: &mut Mlir, row: Val) -> Point {
         let (cx, mut point) = (self.cx, self.point.clone());
         let row = asm.bin(Bin::AddI, self.i0, row);
@@ -287,7 +289,7 @@ impl<'a> Item<'a> {
     }
 }
 
-/// Number of the remaining `left` rows that the next group holds in registers or tiles.
+/// Returns how many of the remaining `left` rows the next group has.
 fn next_group(cx: &Cx<Mlir>, asm: &mut Mlir, plan: &Plan, left: Val) -> Val {
     let level = cx.launch.level;
     if !plan.uses_tiles(level) {
@@ -297,13 +299,14 @@ fn next_group(cx: &Cx<Mlir>, asm: &mut Mlir, plan: &Plan, left: Val) -> Val {
     asm.bin(Bin::MinSI, left, tile)
 }
 
-/// Whether the rows are a single group.
+/// Returns whether the rows are a single group.
 fn is_alone(cx: &Cx<Mlir>, asm: &mut Mlir, plan: &Plan, rows: Val) -> Val {
     let first = next_group(cx, asm, plan, rows);
     asm.cmpi(CmpI::Eq, first, rows)
 }
 
-/// First row and number of rows of chunk `chunk`; the numbers of groups per chunk differ by at most one.
+/// Returns the first row and the number of rows of chunk `chunk`. A chunk has the rows that share a list of keys;
+/// without lists, the numbers of groups per chunk differ by at most one.
 fn chunk(cx: &Cx<Mlir>, asm: &mut Mlir, plan: &Plan, chunk: Val, n_chunks: Val) -> (Val, Val) {
     let n_rows = plan.n_rows(cx.def);
     if let Some(rows) = plan.rows_of_list() {
@@ -381,7 +384,7 @@ fn along(
     }
 }
 
-/// Whether the level has masked instructions for everything that these statements load.
+/// Returns whether the CPU level has masked instructions for all loads among these statements and their operands.
 fn has_masks(cx: &Cx<Mlir>, mut open: Vec<usize>) -> bool {
     let mut seen = vec![false; cx.def.body.len()];
     while let Some(k) = open.pop() {
@@ -431,7 +434,7 @@ fn plus(asm: &mut Mlir, v: Val, c: i64) -> Val {
     asm.bin(Bin::AddI, v, c)
 }
 
-/// Address of base[row · step + column].
+/// Returns the address of base[row · step + column].
 fn at(asm: &mut Mlir, base: Val, row: Val, step: i64, column: Val) -> Val {
     let step = asm.i64(step);
     let start = asm.bin(Bin::MulI, row, step);
@@ -439,13 +442,13 @@ fn at(asm: &mut Mlir, base: Val, row: Val, step: i64, column: Val) -> Val {
     asm.element(base, at, Elem::F32)
 }
 
-/// n / by, rounded up.
+/// Returns n / by, rounded up.
 fn ceildiv(asm: &mut Mlir, n: Val, by: i64) -> Val {
     let (n, by) = (plus(asm, n, by - 1), asm.i64(by));
     asm.bin(Bin::DivUI, n, by)
 }
 
-/// n rounded up to a multiple of `of`.
+/// Returns n rounded up to a multiple of `of`.
 fn round_up(asm: &mut Mlir, n: Val, of: i64) -> Val {
     let n = plus(asm, n, of - 1);
     let zero = asm.i64(0);

@@ -20,7 +20,7 @@ pub struct GpuLaunch {
 /// Matrix or stack of matrices in a buffer, of which an instruction copies whole tiles (`cuTensorMapEncodeTiled`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TensorMap {
-    /// Index of the buffer, reads first.
+    /// Index of the buffer among those of the kernel, of which those that are read come first.
     pub buffer: usize,
     /// Number of elements along each dimension, the innermost first.
     pub dims: Vec<Dim>,
@@ -39,7 +39,7 @@ impl GpuLaunch {
         GpuLaunch { grid, block, shared_bytes: 0, cluster: 1, tensor_maps: vec![] }
     }
 
-    /// Parameters of the entry before its buffers.
+    /// Returns the PTX declarations of the tensor maps, which are the entry's parameters before its buffers.
     pub fn params(&self) -> impl Iterator<Item = String> {
         (0..self.tensor_maps.len()).map(|i| format!("  .param .align 64 .b8 m{i}[128]"))
     }

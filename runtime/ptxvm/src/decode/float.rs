@@ -1,4 +1,4 @@
-//! f32 and f64: add, mul, fma, div, rcp, sqrt, min, max, neg, abs, copysign, `.approx` functions; f16, bf16: `half`
+//! f32, f64: add, mul, fma, div, rcp, sqrt, min, max, neg, abs, copysign, `.approx` functions; `half` decodes f16, bf16
 
 use super::half;
 use super::mods::Mods;

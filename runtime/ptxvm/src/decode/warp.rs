@@ -1,4 +1,5 @@
-//! shfl, vote, match, redux, activemask, bar, barrier, fence: communication between lanes and between warps
+//! Decodes shfl, vote, match, redux, activemask, elect, bar, barrier, membar and fence: communication between lanes and
+//! between warps; also setmaxnreg and griddepcontrol
 
 use super::mods::Mods;
 use super::ops::{Barrier, BarrierReduction, Shuffle, Warp};
@@ -128,7 +129,8 @@ pub fn activemask(d: &mut Decoder, mods: &mut Mods, ops: &[Operand]) -> Done {
     Ok(())
 }
 
-/// `setmaxnreg.inc|dec.sync.aligned.u32 n;` moves registers between warps, which changes no result.
+/// Decodes `setmaxnreg.inc|dec.sync.aligned.u32 n;`. It moves registers between warps, which changes no result, so the
+/// simulator only checks that all lanes of the warp execute it.
 pub fn setmaxnreg(d: &mut Decoder, mods: &mut Mods, ops: &[Operand]) -> Done {
     d.requires(SM_90A, (8, 0))?;
     mods.required(&["inc", "dec"])?;
@@ -238,7 +240,8 @@ pub fn membar(d: &mut Decoder, mods: &mut Mods, ops: &[Operand]) -> Done {
     Ok(())
 }
 
-/// `fence.proxy.async{.space}`: makes accesses through the generic proxy visible to bulk copies and `wgmma`.
+/// Decodes `fence.proxy.async{.space}`, which makes accesses through the generic proxy visible to bulk copies and
+/// `wgmma`.
 fn proxy_fence(d: &mut Decoder, mods: &mut Mods, ops: &[Operand]) -> Done {
     if !mods.take("async") {
         return Err(d.unsupported(mods));

@@ -1,4 +1,4 @@
-//! Threads, branches, memory: the basics of every kernel
+//! Tests of what almost every kernel uses: threads, branches and memory
 
 use crate::testing::{clean, run_body};
 

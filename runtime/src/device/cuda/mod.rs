@@ -1,8 +1,8 @@
 //! the artifact's PTX on a GPU, through the driver of this machine, which is loaded when a GPU is first used
 //!
 //! Every session has a stream. A call waits for it at its end, and earlier only to read data back. An index out of
-//! range, or a deadline that passes during launches, is therefore reported only when the call waits. A call that repeats
-//! an earlier one is a single launch of a graph.
+//! range, or a deadline that passes during launches, is therefore reported only when the call waits. Operations between
+//! two waits that repeat earlier ones exactly are submitted as one launch of a CUDA graph, unless they are very few.
 
 mod driver;
 mod queue;
@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 pub(super) struct Cuda {
     target: String,
-    /// Functions of the module, by kernel of the plan.
+    /// Functions of the module, indexed by the number of the kernel in the plan.
     functions: Vec<Function>,
     _module: Option<Module>,
     /// Stream for copies that belong to no call.
@@ -96,7 +96,7 @@ impl Device for Cuda {
         let address = to.range(0, bytes.len())?;
         let _here = self.context.enter()?;
         // SAFETY: the range is within the block, and the bytes live until the copy is done. Afterwards all streams may
-        // read it.
+        // read the block.
         let copied =
             unsafe { sys::cuMemcpyHtoDAsync_v2(address, bytes.as_ptr().cast(), bytes.len(), self.copies.handle.0) };
         let waited = self.copies.wait();

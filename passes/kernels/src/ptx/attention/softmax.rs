@@ -22,7 +22,8 @@ pub struct Row {
     pub point: Point,
     /// Whether the row exists; `None` if all rows do.
     pub there: Option<Val>,
-    /// Registers: the largest score so far, the number subtracted from scores, the thread's part of the total.
+    /// Registers: the largest score so far, the number subtracted from scores, the thread's part of the sum of the
+    /// exponentials.
     pub max: Val,
     pub shift: Val,
     pub total: Val,
@@ -34,13 +35,13 @@ pub struct Block<'a> {
     pub flash: &'a Flash,
     /// Point with the batch variables and the values of all statements that scores need and that depend on these only.
     pub point: Point,
-    /// `%laneid`, a quarter of it (`group`), and the remainder (`quarter`).
+    /// `%laneid`, its quotient by 4 (`group`), and the remainder (`quarter`).
     lane: Val,
     group: Val,
     pub quarter: Val,
     /// Index of the warp among those that share its rows.
     warp_n: Val,
-    /// Address at which these warps exchange data.
+    /// Address in shared memory at which these warps exchange data.
     exchange: Val,
 }
 
@@ -72,7 +73,7 @@ impl<'a> Block<'a> {
         let (cx, roles) = (self.cx, &self.flash.roles);
         let ready = |k: &usize| cx.deps[*k] & coming == 0 && !matches!(cx.def.body[*k].op, Op::Const(_));
         let mut of_scores = point.clone();
-        // A value for the reduction excludes its operands from the cone.
+        // A placeholder value for the reduction keeps the statements that compute its operands out of the cone.
         of_scores.values[roles.sum] = Some(asm.zero(Ty::F32));
         for k in open_cone(cx.def, &of_scores, &[roles.score]).into_iter().filter(ready) {
             point.eval(cx, asm, k);
@@ -113,8 +114,8 @@ impl<'a> Block<'a> {
         point.eval(self.cx, asm, self.flash.roles.shift)
     }
 
-    /// Point of two keys of a thread, in the eight keys from `first + 8·n` on, with the values of all statements that
-    /// scores need and that do not depend on the row.
+    /// Returns the point of the thread's two keys among the eight keys from `first + 8·n` on, with the values of all
+    /// statements that scores need and that do not depend on the row.
     fn keys(&self, asm: &mut Ptx, first: Val, n: i64) -> Point {
         let (cx, roles) = (self.cx, &self.flash.roles);
         let mut point = self.point.clone();
@@ -178,7 +179,7 @@ impl<'a> Block<'a> {
         self.own(asm, first, self.flash.warp_keys())
     }
 
-    /// First column of the warp in a block that begins at `first`.
+    /// First column of the warp in a block of columns of the result that begins at `first`.
     pub fn own_columns(&self, asm: &mut Ptx, first: Val) -> Val {
         self.own(asm, first, 8 * self.flash.warp_columns())
     }
@@ -194,7 +195,7 @@ impl<'a> Block<'a> {
     }
 
     /// Returns the exponentials of a tile of keys, for every eight keys those of both rows, and rescales the
-    /// accumulators `sums`. The warp has the scores of the keys from `first` on.
+    /// accumulators `sums`. `scores` are those of the warp's own keys, which begin at `first`.
     pub fn weigh(&self, asm: &mut Ptx, rows: &[Row; 2], scores: &Sums, first: Val, sums: &Sums) -> Vec<[Val; 2]> {
         let keys: Vec<Point> = (0..scores.of[0].len()).map(|n| self.keys(asm, first, n as i64)).collect();
         let xs = [0, 1].map(|half| {
@@ -227,7 +228,7 @@ impl<'a> Block<'a> {
     fn weigh_row(&self, asm: &mut Ptx, row: &Row, max: Val, xs: &[Val]) -> (Val, Vec<Val>) {
         let roles = &self.flash.roles;
         let shift = self.shift(asm, &row.point, max);
-        // If no key has been visible yet, any finite shift works: the exponentials are 0.
+        // If all keys so far are masked, any finite shift works: the exponentials are 0.
         let finite = match roles.is_unbounded(self.cx.def) {
             true => {
                 let (least, zero) = (asm.float(f64::NEG_INFINITY, Ty::F32), asm.zero(Ty::F32));
@@ -270,7 +271,7 @@ impl<'a> Block<'a> {
         }
     }
 
-    /// Largest scores of both rows over all warps that share these rows.
+    /// Returns the largest scores of both rows over all warps that share these rows; `own` are those of this warp.
     fn exchange_largest(&self, asm: &mut Ptx, own: [Val; 2]) -> [Val; 2] {
         let place = |asm: &mut Ptx, warp: Val| {
             let sixteen = asm.int(ROWS, Ty::I32);
@@ -302,9 +303,9 @@ impl<'a> Block<'a> {
         })
     }
 
-    /// Exponentials of all keys of a tile, in order.
+    /// Returns the exponentials of all keys of a tile, in order, from all warps that share the rows.
     fn exchange_powers(&self, asm: &mut Ptx, own: &[[Val; 2]]) -> Vec<[Val; 2]> {
-        // Of eight keys a thread has four exponentials, each in a line of 32 threads.
+        // Bytes of the exponentials of eight keys: each of a warp's 32 threads has four of 4 bytes.
         const OF_EIGHT: i64 = 4 * 32 * 4;
         let before = asm.int(self.flash.warps_n * ROWS * 4, Ty::I32);
         let bytes = shift(asm, Bin::ShLI, self.lane, 2);
@@ -339,7 +340,7 @@ impl<'a> Block<'a> {
     }
 }
 
-/// Maximum of a row's scores and of the previous maximum; four threads share a row.
+/// Returns the maximum of `max` and the scores `xs` of a row over the four threads that share it.
 fn largest(asm: &mut Ptx, mut max: Val, xs: &[Val]) -> Val {
     for x in xs {
         for lane in 0..2 {

@@ -16,17 +16,18 @@ pub enum Inner {
 /// Layout of a tile's lines in shared memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Lines {
-    /// Number of bytes of a line.
+    /// Number of bytes of a line or, if lines are divided into parts, of a part.
     pub pitch: i64,
     pub element_bytes: i64,
-    /// Swizzle: the index of a line's chunks is xor'ed with (shift right, mask, shift left) of the line's number.
+    /// Swizzle (right, mask, left): the index of each chunk of a line is xor'ed with ((line >> right) & mask) << left,
+    /// where `line` is the line's number.
     pub swizzle: (i64, i64, i64),
-    /// Bytes of a block, if lines are longer than `pitch`: each line is then divided into parts, and a block holds one
-    /// part of every line.
+    /// Bytes of a block, if lines are longer than `pitch`: each line is then divided into parts of `pitch` bytes, and a
+    /// block holds one part of every line.
     pub block_bytes: Option<i64>,
 }
 
-/// One of the two operands. Its rows are the rows of A or the columns of B.
+/// Operand A or B of a product. Its rows are the rows of A or the columns of B.
 #[derive(Clone, Debug)]
 pub struct Operand {
     pub access: Access,
@@ -41,7 +42,7 @@ pub struct Operand {
     pub element_bytes: i64,
     /// Number of consecutive elements along k that are stored side by side and count as one element here.
     pub depth: i64,
-    /// Number of bits of the codes in an element that are converted on the way to registers; `None` if there is no
+    /// Number of bits of a code, if threads convert codes when they load them into registers; `None` if there is no
     /// conversion.
     pub code_bits: Option<i64>,
     pub inner: Inner,
@@ -52,7 +53,7 @@ pub struct Operand {
     pub part_bytes: Option<i64>,
 }
 
-/// Whether addresses are multiples of some number.
+/// Whether the addresses of copies are multiples of the number of bytes that one copy moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Aligned {
     Always,
@@ -154,11 +155,11 @@ impl Operand {
 impl Lines {
     /// Swizzle of lines of `pitch` bytes from which fragments are read.
     pub fn swizzle_of_fragments(pitch: i64, element_bytes: i64, inner: Inner) -> (i64, i64, i64) {
-        // 4-byte elements with contiguous rows are read one by one, eight adjacent ones from each of four lines: two
-        // chunks move together.
+        // 4-byte elements with contiguous rows are read one by one, eight adjacent ones from each of four lines: their
+        // two chunks stay adjacent.
         let pairs = inner == Inner::Rows && element_bytes == 4;
         match (pitch, pairs) {
-            // Chunks of consecutive rows are read together, as they are stored.
+            // An element is a chunk; the chunks of consecutive rows are adjacent and read together, without conflicts.
             _ if element_bytes == 16 => (0, 0, 0),
             (32, _) => (2, 1, 0),
             (64, false) => (1, 3, 0),
@@ -168,7 +169,7 @@ impl Lines {
         }
     }
 
-    /// Value of the swizzle for a known line, in chunks.
+    /// Returns the number with which the indices of the chunks of a known line are xor'ed.
     pub fn swizzle_of(&self, line: i64) -> i64 {
         let (right, mask, left) = self.swizzle;
         ((line >> right) & mask) << left
