@@ -11,8 +11,7 @@ use sardonyx_base::json::Json;
 use sardonyx_base::plan::is_product;
 use sardonyx_dialects::plan::{Action, Buffer, Entry};
 use sardonyx_kernels::{DeviceSpec, Rates};
-use sardonyx_run::page::{Block, Column, Page, Point, Roofline, Step};
-use std::collections::BTreeMap;
+use sardonyx_run::page::{Column, Page, Point, Roofline, Step, blocks, edges};
 
 /// Returns the page of a compiled model. Errors: E0406 if the description of the device lacks a figure.
 pub fn page(
@@ -29,16 +28,18 @@ pub fn page(
         .collect();
     let total_us = steps.iter().filter_map(|step| Some(step.point.as_ref()?.predicted_us)).sum();
     let entry = planned.plan.entries.first();
-    let blocks = entry.map(|entry| blocks(entry, &found.movement.sizes)).transpose()?.unwrap_or_default();
+    let buffers = |entry: &Entry| {
+        blocks(entry.steps.iter().map(|step| step.buffers()), |buffer| place(entry, &found.movement.sizes, buffer))
+    };
     Ok(Page {
         title: title.into(),
         words: ["launch", "launches"],
         figures: figures(found, total_us, measured),
         columns: columns(measured.is_some()),
         steps,
-        edges: entry.map(|entry| edges(planned, entry)).unwrap_or_default(),
+        edges: entry.map(|entry| edges(accesses(planned, entry))).unwrap_or_default(),
         layers: found.layers,
-        blocks,
+        blocks: entry.map(buffers).unwrap_or_default(),
         roofline: Some(Roofline {
             operations_per_s: rates.contract_ops_per_s,
             bytes_per_s: rates.bytes_per_s,
@@ -101,34 +102,18 @@ fn figures(found: &Launches, total_us: f64, measured: Option<&Measured>) -> Vec<
     figures
 }
 
-/// Edges between launches, by the buffers that they write and read.
-fn edges(planned: &Planned, entry: &Entry) -> Vec<(usize, usize)> {
-    let mut writers: BTreeMap<usize, usize> = BTreeMap::new();
-    let (mut edges, mut number) = (vec![], 0);
-    for step in &entry.steps {
-        let Action::Launch(launch) = &step.action else { continue };
+/// The buffers that each launch reads, and those that it writes.
+fn accesses<'a>(planned: &'a Planned, entry: &'a Entry) -> impl Iterator<Item = [Vec<usize>; 2]> + 'a {
+    entry.steps.iter().filter_map(|step| {
+        let Action::Launch(launch) = &step.action else { return None };
         let reads = planned.plan.kernels.get(launch.kernel).map_or(0, |(_, kernel)| kernel.reads.len());
         let (read, written) = launch.buffers.split_at(reads.min(launch.buffers.len()));
-        edges.extend(read.iter().filter_map(|buffer| Some((*writers.get(buffer)?, number))));
-        writers.extend(written.iter().map(|buffer| (*buffer, number)));
-        number += 1;
-    }
-    edges
+        Some([read.to_vec(), written.to_vec()])
+    })
 }
 
-fn blocks(entry: &Entry, sizes: &Sizes) -> Result<Vec<Block>> {
-    let mut used: BTreeMap<usize, [usize; 2]> = BTreeMap::new();
-    for (at, step) in entry.steps.iter().enumerate() {
-        for buffer in step.buffers() {
-            used.entry(buffer).or_insert([at, at])[1] = at;
-        }
-    }
-    let mut blocks = vec![];
-    for (buffer, [first, last]) in used {
-        let Some(Buffer::Arena { bytes, offset: Some(offset) }) = entry.buffers.get(buffer) else { continue };
-        // Sizes that depend on data are unknown before the call.
-        let (Ok(offset), Ok(bytes)) = (value(offset, sizes), value(bytes, sizes)) else { continue };
-        blocks.push(Block { first, last, offset, bytes });
-    }
-    Ok(blocks)
+/// Offset and size of a buffer in the arena; `None` for others, and if data decide about them.
+fn place(entry: &Entry, sizes: &Sizes, buffer: usize) -> Option<(i64, i64)> {
+    let Some(Buffer::Arena { bytes, offset: Some(offset) }) = entry.buffers.get(buffer) else { return None };
+    Some((value(offset, sizes).ok()?, value(bytes, sizes).ok()?))
 }

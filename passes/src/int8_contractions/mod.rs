@@ -160,8 +160,8 @@ impl Factor {
         Some(Factor { load, id, maker, store, bytes, vars })
     }
 
-    /// Whether zero point and scale are constant along the reduction, and can be recomputed in the contraction or, if
-    /// there is one for each row, stored by the producer.
+    /// Returns whether zero point and scale are constant along the reduction, and can be recomputed in the contraction
+    /// or, if there is one for each row, stored by the producer.
     fn is_fixed(&self, program: &Program, n_outer: usize) -> bool {
         let Some(made) = kernel(&program.steps[self.maker]) else { return false };
         let fixed = |v: &usize| self.vars.get(*v).is_some_and(|d| d.variables().iter().all(|w| *w < n_outer));

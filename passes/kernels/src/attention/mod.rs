@@ -46,7 +46,7 @@ struct Item<'a> {
     i0: Val,
     rows: Val,
     n_keys: Val,
-    /// Whether the rows are a single group: then no other group of the item uses the transposed keys.
+    /// Returns whether the rows are a single group: then no other group of the item uses the transposed keys.
     alone: Val,
     /// Scratch for the chunk's queries [rows][d].
     queries: Val,

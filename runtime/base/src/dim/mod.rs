@@ -138,7 +138,7 @@ impl Dim {
         }
     }
 
-    /// Whether the expression is the constant `value`.
+    /// Returns whether the expression is the constant `value`.
     pub fn is_const(&self, value: i64) -> bool {
         self.as_const() == Some(value)
     }

@@ -2,7 +2,7 @@
 
 use crate::call_bytes;
 use crate::inputs;
-use crate::page::{Block, Column, Page, Step, layers};
+use crate::page::{Column, Page, Step, blocks, edges, layers};
 use crate::values::bytes_text;
 use sardonyx_base::dim::Symbol;
 use sardonyx_base::json::Json;
@@ -48,8 +48,8 @@ pub fn page(title: String, artifact: &Artifact, program: &Program, entry: &Entry
         columns: COLUMNS.iter().map(column).collect(),
         layers: layers(&order),
         steps: runs.into_iter().zip(&entry.steps).map(|(runs, step)| shown.step(runs, step)).collect(),
-        edges: shown.edges(),
-        blocks: shown.blocks(),
+        edges: edges(entry.steps.iter().map(|step| shown.accesses(&step.action))),
+        blocks: blocks(entry.steps.iter().map(|step| step.buffers()), |buffer| shown.place(buffer)),
         roofline: None,
     })
 }
@@ -179,30 +179,10 @@ impl Shown<'_> {
         Step { name, class, origins: step.origins.clone(), values, point: None }
     }
 
-    fn edges(&self) -> Vec<(usize, usize)> {
-        let mut writers: BTreeMap<usize, usize> = BTreeMap::new();
-        let mut edges = vec![];
-        for (at, step) in self.entry.steps.iter().enumerate() {
-            let [read, written] = self.accesses(&step.action);
-            edges.extend(read.iter().filter_map(|buffer| Some((*writers.get(buffer)?, at))));
-            writers.extend(written.into_iter().map(|buffer| (buffer, at)));
-        }
-        edges
-    }
-
-    fn blocks(&self) -> Vec<Block> {
-        let mut used: BTreeMap<usize, [usize; 2]> = BTreeMap::new();
-        for (at, step) in self.entry.steps.iter().enumerate() {
-            for buffer in step.buffers() {
-                used.entry(buffer).or_insert([at, at])[1] = at;
-            }
-        }
-        let block = |(buffer, [first, last]): (usize, [usize; 2])| {
-            let buffer = &self.entry.buffers[buffer];
-            let Place::Arena(offset) = &buffer.place else { return None };
-            let (offset, bytes) = (self.value(offset)?, self.value(&buffer.bytes)?);
-            (offset >= 0 && bytes >= 0).then_some(Block { first, last, offset, bytes })
-        };
-        used.into_iter().filter_map(block).collect()
+    /// Returns offset and size of a buffer in the arena.
+    fn place(&self, buffer: usize) -> Option<(i64, i64)> {
+        let buffer = &self.entry.buffers[buffer];
+        let Place::Arena(offset) = &buffer.place else { return None };
+        Some((self.value(offset)?, self.value(&buffer.bytes)?))
     }
 }

@@ -9,12 +9,13 @@ mod svg;
 
 pub use self::layers::{Layers, layers};
 use sardonyx_base::json::Json;
+use std::collections::BTreeMap;
 
-/// What an HTML file shows.
+/// The content of an HTML file.
 pub struct Page {
     /// The title, and the name of the browser's window.
     pub title: String,
-    /// What a step is called: `launch` and `launches`.
+    /// The words for a step and for several: `launch` and `launches`.
     pub words: [&'static str; 2],
     /// Names and values above the drawings.
     pub figures: Vec<(&'static str, String)>,
@@ -90,6 +91,34 @@ pub struct Block {
     pub offset: i64,
     /// Size in bytes.
     pub bytes: i64,
+}
+
+/// Returns the pairs of a step and a later one that reads what it writes, given the buffers that each step reads and
+/// those that it writes.
+pub fn edges(accesses: impl Iterator<Item = [Vec<usize>; 2]>) -> Vec<(usize, usize)> {
+    let mut writers: BTreeMap<usize, usize> = BTreeMap::new();
+    let mut edges = vec![];
+    for (at, [read, written]) in accesses.enumerate() {
+        edges.extend(read.iter().filter_map(|buffer| Some((*writers.get(buffer)?, at))));
+        writers.extend(written.into_iter().map(|buffer| (buffer, at)));
+    }
+    edges
+}
+
+/// Returns the buffers in the arena, given the buffers of each step. `place` returns the offset and the size of a
+/// buffer; `None` if it is elsewhere, or if either is unknown.
+pub fn blocks(steps: impl Iterator<Item = Vec<usize>>, place: impl Fn(usize) -> Option<(i64, i64)>) -> Vec<Block> {
+    let mut used: BTreeMap<usize, [usize; 2]> = BTreeMap::new();
+    for (at, buffers) in steps.enumerate() {
+        for buffer in buffers {
+            used.entry(buffer).or_insert([at, at])[1] = at;
+        }
+    }
+    let block = |(buffer, [first, last]): (usize, [usize; 2])| {
+        let (offset, bytes) = place(buffer).filter(|(offset, bytes)| *offset >= 0 && *bytes >= 0)?;
+        Some(Block { first, last, offset, bytes })
+    };
+    used.into_iter().filter_map(block).collect()
 }
 
 static PAGE: &str = include_str!("page.html");

@@ -53,7 +53,7 @@ pub struct Operand {
     pub part_bytes: Option<i64>,
 }
 
-/// Whether the addresses of copies are multiples of the number of bytes that one copy moves.
+/// Returns whether the addresses of copies are multiples of the number of bytes that one copy moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Aligned {
     Always,
