@@ -13,8 +13,9 @@ static CLIENT: &str = include_str!("client.py");
 
 const MODEL: &str = "skel_minilm_l6_safetensors";
 
-/// Maximum size of the server in bytes.
-const SERVER_BYTES_MAX: u64 = 12_000_000;
+/// Maximum sizes in bytes: `sardonyx-run` has the simulator, image files and regular expressions, and the server adds
+/// HTTP, gRPC and tokenizers.
+static BYTES_MAX: &[(&str, u64)] = &[("sardonyx-run", 8_000_000), ("sardonyx-serve", 12_000_000)];
 
 pub fn in_bare_debian(context: &Context, places: &Places, python: &Path) -> Result<()> {
     setup::ensure_bare_debian()?;
@@ -48,12 +49,14 @@ pub fn in_bare_debian(context: &Context, places: &Places, python: &Path) -> Resu
     let mut unshare = Command::new("unshare");
     unshare.args(["--mount", "sh", "-c", inside]).arg(&root).args([&folder(), MODEL]).env_clear();
     run(unshare.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin"))?;
-    let server = work.join(folder()).join("bin/sardonyx-serve");
-    let bytes = fs::metadata(&server).map_err(|e| Failure::io(&server, "read", e))?.len();
-    if bytes > SERVER_BYTES_MAX {
-        return Err(Failure::check(format!("the server has {bytes} bytes, of which {SERVER_BYTES_MAX} are allowed")));
+    for (program, most) in BYTES_MAX {
+        let path = work.join(folder()).join("bin").join(program);
+        let bytes = fs::metadata(&path).map_err(|e| Failure::io(&path, "read", e))?.len();
+        if bytes > *most {
+            return Err(Failure::check(format!("{program} has {bytes} bytes, of which {most} are allowed")));
+        }
+        println!("package: {program} has {:.1} MB", bytes as f64 / 1e6);
     }
-    println!("package: the server has {:.1} MB", bytes as f64 / 1e6);
     Ok(())
 }
 

@@ -26,6 +26,7 @@ static WHEEL_MANIFESTS: &[&str] = &["compiler/Cargo.toml", "runtime/python/Cargo
 /// A package, with the files of its build that are shipped, and their locations.
 struct Shipped {
     package: &'static str,
+    profile: &'static str,
     cargo_args: &'static [&'static str],
     files: &'static [(&'static str, &'static str)],
 }
@@ -34,19 +35,27 @@ struct Shipped {
 const FOLDED: &str = "-Clink-arg=-Wl,--icf=all";
 
 static SHIPPED: &[Shipped] = &[
-    Shipped { package: "sardonyx", cargo_args: &["--bin", "sardonyx"], files: &[("sardonyx", "bin/sardonyx")] },
+    Shipped {
+        package: "sardonyx",
+        profile: "release",
+        cargo_args: &["--bin", "sardonyx"],
+        files: &[("sardonyx", "bin/sardonyx")],
+    },
     Shipped {
         package: "sardonyx-run",
+        profile: "dist",
         cargo_args: &["--bin", "sardonyx-run", "--", FOLDED],
         files: &[("sardonyx-run", "bin/sardonyx-run")],
     },
     Shipped {
         package: "sardonyx-serve",
+        profile: "dist",
         cargo_args: &["--bin", "sardonyx-serve", "--", FOLDED],
         files: &[("sardonyx-serve", "bin/sardonyx-serve")],
     },
     Shipped {
         package: "sardonyx-capi",
+        profile: "dist",
         cargo_args: &["--lib"],
         files: &[("libsardonyx.so", "lib/libsardonyx.so.0"), ("libsardonyx.a", "lib/libsardonyx.a")],
     },
@@ -151,12 +160,12 @@ fn programs(context: &Context, places: &Places, prefix: &Path, dist: &Path) -> R
         fs::copy(from, place(to)?).map(drop).map_err(|e| Failure::io(from, "pack", e))
     };
     let fill = |to: &str, text: &[u8]| write(&place(to)?, |file| file.write_all(text));
-    for Shipped { package, cargo_args, files } in SHIPPED {
-        let mut cargo = context.cargo(["rustc", "--release", "--target", TARGET, "-p", package]);
+    for Shipped { package, profile, cargo_args, files } in SHIPPED {
+        let mut cargo = context.cargo(["rustc", "--profile", profile, "--target", TARGET, "-p", package]);
         cargo.args(*cargo_args);
         run(built(&mut cargo, places, prefix))?;
         for (name, to) in *files {
-            copy(&places.build.join(TARGET).join("release").join(name), to)?;
+            copy(&places.build.join(TARGET).join(profile).join(name), to)?;
         }
     }
     COPIED.iter().try_for_each(|(from, to)| copy(&context.root.join(from), to))?;
