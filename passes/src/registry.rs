@@ -84,6 +84,11 @@ pub static PASSES: &[PassRow] = &[
         "Computes what arithmetic makes of parameters alone when the artifact is written",
         crate::prepare_weights::prepare,
     ),
+    rewriting(
+        "split-reductions",
+        "Reduces each row apart before what is reduced to a single value",
+        crate::split_reductions::run,
+    ),
     rewriting("inline-maps", "Computes maps where they are read", crate::inline_maps::run)
         .reviewed_by(near_misses::REVIEW),
     rewriting("fuse-epilogues", "Lets maps follow a reduction in registers", crate::fuse_epilogues::run)

@@ -28,6 +28,7 @@ static PIPELINE: &[&str] = &[
     "sdx-to-flow",
     "widen-halves",
     "prepare-weights",
+    "split-reductions",
     "fuse",
     "drop-roundings",
     "fuse-attention",
