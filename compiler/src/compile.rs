@@ -204,7 +204,7 @@ impl Report {
 /// Adds the entry points besides `main` to the module. Returns those that a model with caches cannot have.
 fn add_entries(context: &Context, module: &mut Module, model: &Model, request: &Request) -> Result<Vec<Skipped>> {
     let (specs, skipped) = match &request.entries {
-        Entries::Automatic => propose(context, model, &request.dims)?,
+        Entries::Automatic => propose(context, model, &request.dims, &request.options)?,
         Entries::Given(specs) => (specs.clone(), vec![]),
     };
     for spec in specs.iter().chain(&request.specialized) {

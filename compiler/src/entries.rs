@@ -4,8 +4,10 @@ use crate::import::{DimRange, declared_dims, import};
 use crate::module::{MAIN, graph, lower_model, module_of};
 use crate::onnx::Model;
 use melior::Context;
+use melior::ir::Module;
 use sardonyx_base::{Dim, Error, Result};
 use sardonyx_dialects::sdx::{Graph, Op};
+use sardonyx_passes::{Options, Rewrites};
 use std::collections::BTreeMap;
 
 /// The entry points of an artifact besides `main`.
@@ -135,13 +137,14 @@ pub fn propose(
     context: &Context,
     model: &Model,
     dims: &BTreeMap<String, DimRange>,
+    options: &Options,
 ) -> Result<(Vec<EntrySpec>, Vec<Skipped>)> {
     let (mut out, mut skipped) = (vec![], vec![]);
     if !may_have_states(model) {
         return Ok((out, skipped));
     }
     let (mut module, _) = lower_model(context, model, dims)?;
-    sardonyx_passes::run_pipeline(context, &mut module, FIND)?;
+    find(context, &mut module, options)?;
     let graph = graph(&module)?;
     for (name, sizes, n) in [("prefill", state_dims(&graph, 0), 0), ("decode", state_dims(&graph, 1), 1)] {
         // If all sizes are fixed, `main` already is such an entry point.
@@ -151,7 +154,7 @@ pub fn propose(
         }
         let made = fix(model, &graph, &sizes, n).and_then(|fixed| {
             let spec = EntrySpec { name: name.into(), fixed };
-            attempt(context, model, &spec, dims).map(|()| spec)
+            attempt(context, model, &spec, dims, options).map(|()| spec)
         });
         match made {
             Ok(spec) => out.push(spec),
@@ -204,10 +207,22 @@ fn fix(model: &Model, graph: &Graph, sizes: &[Dim], n: i64) -> Result<BTreeMap<S
 }
 
 /// Imports the model with these sizes, to see whether it is valid.
-fn attempt(context: &Context, model: &Model, spec: &EntrySpec, dims: &BTreeMap<String, DimRange>) -> Result<()> {
+fn attempt(
+    context: &Context,
+    model: &Model,
+    spec: &EntrySpec,
+    dims: &BTreeMap<String, DimRange>,
+    options: &Options,
+) -> Result<()> {
     let (function, _) = import(context, model, &spec.name, &spec.ranges(dims)?)?;
     let mut module = module_of(context, function)?;
-    sardonyx_passes::run_pipeline(context, &mut module, FIND)
+    find(context, &mut module, options)
+}
+
+/// Runs the passes up to that which finds caches, without the limit on rewrites.
+fn find(context: &Context, module: &mut Module, options: &Options) -> Result<()> {
+    let options = Options { fuel: None, remarks: false, validate: false, ..options.clone() };
+    sardonyx_passes::run_pipeline_with(context, module, FIND, &mut Rewrites::new(options))
 }
 
 #[cfg(test)]

@@ -103,6 +103,7 @@ impl Reference {
             entries: Entries::NONE,
             options: Options {
                 masked_rows: request.options.masked_rows,
+                nchwc_block: request.options.nchwc_block,
                 // The format of the caches decides the types of inputs and outputs, which must be the artifact's.
                 kv_cache: request.options.kv_cache,
                 ..Options::default()

@@ -63,7 +63,8 @@ pub use class::Class;
 pub use lower_precision::attention::narrowed as narrowed_attention;
 pub use onnx_to_sdx::{Device as OperatorDevice, OPERATORS, Operator, has_open_rank, is_supported, keeps_rank};
 pub use options::{
-    Activations, Group, KvCache, Layouts, MaskedRows, Named, Options, Params, Precision, Quantize, Sparsity, mesh,
+    Activations, Group, KvCache, Layouts, MaskedRows, Named, NchwcBlock, Options, Params, Precision, Quantize,
+    Sparsity, mesh,
 };
 pub use placement::{CHUNKS_MAX, MICRO_BATCHES_MAX, OperandPlace, Overlap, Stages};
 pub use registry::{PASSES, PassRow, context, parse, run_pipeline, run_pipeline_with};

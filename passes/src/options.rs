@@ -44,6 +44,9 @@ pub struct Options {
     pub calibrated: Calibrated,
     /// Format of a decoder's caches of keys and values.
     pub kv_cache: KvCache,
+    /// Number of channels of a block in files that ONNX Runtime's optimiser wrote for one machine; if absent, such files
+    /// are refused.
+    pub nchwc_block: Option<NchwcBlock>,
     /// How the layouts of containers between kernels are chosen.
     pub layouts: Layouts,
     /// Contents of outputs at positions that an attention mask excludes.
@@ -85,6 +88,7 @@ impl Default for Options {
             keep: vec![],
             calibrated: Calibrated::default(),
             kv_cache: KvCache::default(),
+            nchwc_block: None,
             layouts: Layouts::default(),
             masked_rows: MaskedRows::default(),
             sparsity: Sparsity::default(),
@@ -195,6 +199,10 @@ pub enum Group {
     Channel,
 }
 
+/// Number of channels of a block in com.microsoft.nchwc: how many floats a vector register holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NchwcBlock(pub i64);
+
 /// The type of the operands that quantised weights are multiplied by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Activations {
@@ -291,6 +299,10 @@ impl Named for Group {
         &[("32", Group::Of(32)), ("64", Group::Of(64)), ("128", Group::Of(128)), ("channel", Group::Channel)];
 }
 
+impl Named for NchwcBlock {
+    const NAMES: &'static [(&'static str, NchwcBlock)] = &[("8", NchwcBlock(8)), ("16", NchwcBlock(16))];
+}
+
 impl Named for Activations {
     const NAMES: &'static [(&'static str, Activations)] = &[("int8", Activations::Int8), ("f32", Activations::F32)];
 }
@@ -337,6 +349,7 @@ static ROWS: &[Row] = &[
     Row { name: "layouts", set: |o, v| Layouts::from_name(v).map(|v| o.layouts = v) },
     Row { name: "masked-rows", set: |o, v| MaskedRows::from_name(v).map(|v| o.masked_rows = v) },
     Row { name: "mesh", set: |o, v| mesh(v).map(|v| o.mesh = v) },
+    Row { name: "nchwc-block", set: |o, v| NchwcBlock::from_name(v).map(|v| o.nchwc_block = Some(v)) },
     Row { name: "overlap", set: |o, v| v.parse().ok().map(|v| o.overlap = Some(v)) },
     Row { name: "own-panels", set: |o, v| v.parse().ok().map(|v| o.own_panels = v) },
     Row { name: "precision", set: |o, v| Precision::from_name(v).map(|v| o.precision = v) },
@@ -453,7 +466,7 @@ mod tests {
         assert!(
             told.contains("no option `speed`")
                 && told.contains(
-                    "activations, assume-finite, gathered-weights, group, kv-cache, layouts, masked-rows, mesh, overlap, own-panels, precision"
+                    "activations, assume-finite, gathered-weights, group, kv-cache, layouts, masked-rows, mesh, nchwc-block, overlap, own-panels, precision"
                 ),
             "{told}"
         );

@@ -101,6 +101,7 @@ fn compile_watched(args: &CompileArgs, mut work: Work, out: &mut dyn Write) -> R
             activations: args.activations,
             keep: args.keep.clone(),
             kv_cache: args.kv_cache,
+            nchwc_block: args.nchwc_block,
             layouts: args.layouts,
             masked_rows: args.masked_rows,
             sparsity: args.sparsity,

@@ -1,6 +1,7 @@
 //! compile, ops, completions: reports, self-tests, version of saved IR, refusals
 
 use super::*;
+use sardonyx::onnx::proto::OperatorSetIdProto;
 
 #[test]
 fn a_compilation_is_reported_and_reproduces() {
@@ -310,6 +311,31 @@ fn floats_of_8_bits_that_a_model_has_stay_bytes() {
         // Loading the artifact runs its self-test.
         assert!(f.good(&["run", "m.sdx", "--input", "x=random"]).contains("y f32 [2, 80]"));
     }
+}
+
+#[test]
+fn blocks_of_channels_are_as_large_as_the_caller_says() {
+    let mut conv = node("Conv", "x w", "y");
+    conv.domain = "com.microsoft.nchwc".into();
+    let weights = (0..64).map(|i| i as f32).collect();
+    let graph = GraphProto {
+        initializer: vec![crate::calibrate::tensor("w", &[8, 8, 1, 1], weights)],
+        input: vec![f32_value("x", &[1, 8, 1, 1])],
+        output: vec![f32_value("y", &[1, 8, 1, 1])],
+        ..graph("", "", vec![conv])
+    };
+    let (f, mut model) = (Folder::new(), model(graph));
+    model.opset_import.push(OperatorSetIdProto { domain: "com.microsoft.nchwc".into(), version: 1 });
+    std::fs::write(f.path("m.onnx"), model.encode_to_vec()).unwrap();
+    let (code, message) = f.bad(&["compile", "m.onnx"]);
+    assert!(code == 2 && message.starts_with("error[E0101]") && message.contains("--nchwc-block 16"), "{message}");
+    let (code, message) = f.bad(&["compile", "m.onnx", "--nchwc-block", "16"]);
+    assert!(code == 2 && message.contains("is not in blocks of 16 channels"), "{message}");
+    f.good(&["compile", "m.onnx", "--nchwc-block", "8", "-o", "m.sdx"]);
+    // The weights of one input channel are adjacent in a block.
+    let x = "x=[[[[0]],[[1]],[[0]],[[0]],[[0]],[[0]],[[0]],[[0]]]]";
+    let out = f.good(&["run", "m.sdx", "--input", x]);
+    assert!(out.starts_with("y f32 [1, 8, 1, 1]: 8 9 10 11"), "{out}");
 }
 
 #[test]

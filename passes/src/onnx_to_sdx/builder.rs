@@ -35,6 +35,8 @@ pub struct Builder {
     pub values_held: BTreeMap<Value, Held>,
     /// The elements of those sequences and optionals whose elements are known at compile time.
     pub elements: BTreeMap<Value, Vec<Value>>,
+    /// Number of channels of a block in com.microsoft.nchwc, if the caller says.
+    pub nchwc_block: Option<i64>,
     /// Number of functions inside which this function is nested as a body.
     pub depth: usize,
 }

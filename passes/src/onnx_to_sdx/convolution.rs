@@ -20,7 +20,11 @@ pub fn conv(b: &mut Builder, node: &Node) -> Outputs {
 }
 
 fn conv_of(b: &mut Builder, node: &Node, x: Value) -> Result<Value> {
-    let w = node.input(1)?;
+    conv_with_weights(b, node, x, node.input(1)?)
+}
+
+/// Conv of these operands, with the node's bias and attributes.
+pub fn conv_with_weights(b: &mut Builder, node: &Node, x: Value, w: Value) -> Result<Value> {
     check_types(b, node, x, w)?;
     let y = convolve(b, node, x, w)?;
     biased(b, node, y, node.optional(2))
@@ -38,7 +42,8 @@ pub fn nhwc_fused_conv(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![summed_and_activated(b, node, y)?])
 }
 
-fn summed_and_activated(b: &mut Builder, node: &Node, mut y: Value) -> Result<Value> {
+/// Adds the node's fourth operand, if any, and applies its activation.
+pub fn summed_and_activated(b: &mut Builder, node: &Node, mut y: Value) -> Result<Value> {
     if let Some(z) = node.optional(3) {
         y = b.map2(ScalarFn::Add, y, z)?;
     }

@@ -31,6 +31,7 @@ mod ml_models;
 mod ml_svm;
 mod ml_trees;
 mod named_activation;
+mod nchwc;
 mod node;
 mod number;
 mod outline;
@@ -68,6 +69,7 @@ mod windows;
 pub use table::{Device, OPERATORS, Operator};
 
 use crate::levels::rewrite_functions;
+use crate::options::NchwcBlock;
 use crate::rewrite::Rewrites;
 use builder::Builder;
 use node::Node;
@@ -81,10 +83,10 @@ use table::Lowering;
 
 /// Lowers every function of the module that holds ONNX nodes. Bodies become functions after all others, since callees
 /// come after their callers.
-pub fn run(module: &mut Module, _: &mut Rewrites) -> Result<()> {
+pub fn run(module: &mut Module, rewrites: &mut Rewrites) -> Result<()> {
     let named = |op: &Operation| op.attr("sym_name").and_then(Attr::as_str);
     let names: BTreeSet<String> = module.operations().iter().filter_map(named).collect();
-    let cx = module.context();
+    let (cx, nchwc_block) = (module.context(), rewrites.options().nchwc_block.map(|NchwcBlock(n)| n));
     let names = Rc::new(RefCell::new(names));
     let mut bodies = vec![];
     rewrite_functions(module, |function| {
@@ -93,7 +95,9 @@ pub fn run(module: &mut Module, _: &mut Rewrites) -> Result<()> {
             return Ok(None);
         }
         refuse_unsupported(&body)?;
-        let lowered = lower_function(function, names.clone())?;
+        let mut b = Builder::within(names.clone(), 0);
+        b.nchwc_block = nchwc_block;
+        let lowered = lower_function(function, b)?;
         bodies.extend(lowered.bodies);
         lowered.graph.write(cx).map(Some)
     })?;
@@ -120,14 +124,7 @@ fn refuse_unsupported(body: &[Operation]) -> Result<()> {
     let kinds: Vec<String> = missing.iter().map(|(kind, nodes)| format!("`{kind}` ({})", shorten(nodes))).collect();
     let plural = if kinds.len() > 1 { "s" } else { "" };
     let message = format!("unsupported operator{plural} {}", kinds.join(", "));
-    let of_one_machine = missing.keys().any(|kind| kind.starts_with("com.microsoft.nchwc."));
-    Err(Error::user("E0101", message).node(first).help(match of_one_machine {
-        true => {
-            "com.microsoft.nchwc holds weights in blocks whose size is that of the machine which wrote the file, and which \
-             the file does not say: optimise it with ORT_ENABLE_EXTENDED at most, or compile the original"
-        }
-        false => "`sardonyx ops` lists the supported operators",
-    }))
+    Err(Error::user("E0101", message).node(first).help("`sardonyx ops` lists the supported operators"))
 }
 
 /// Number of nodes shown per operator: enough to find the place in the model.
@@ -163,8 +160,7 @@ pub fn is_supported(domain: &str, op_type: &str, opset: i64) -> bool {
     table::lookup(domain, op_type, opset).is_ok()
 }
 
-fn lower_function(function: Operation, names: Rc<RefCell<BTreeSet<String>>>) -> Result<Builder> {
-    let mut b = Builder::within(names, 0);
+fn lower_function(function: Operation, mut b: Builder) -> Result<Builder> {
     b.graph.name = function.attr("sym_name").and_then(Attr::as_str).unwrap_or_default();
     b.graph.symbols = sdx::ir::read_symbols(function.attr("sdx.symbols"))?;
     b.graph.checks = sdx::ir::read_checks(function.attr("sdx.checks"))?;

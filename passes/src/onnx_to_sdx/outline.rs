@@ -139,6 +139,7 @@ impl Builder {
         let mut frame = Frame::new(name, &self.graph, types.iter());
         let mut child = Builder::within(self.functions.clone(), self.depth + 1);
         child.origin.clone_from(&self.origin);
+        child.nchwc_block = self.nchwc_block;
         (child.graph.name, child.graph.internal) = (name.to_string(), true);
         let mut inputs = vec![];
         for (i, param) in params.iter().enumerate() {

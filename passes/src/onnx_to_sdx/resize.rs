@@ -123,6 +123,27 @@ pub fn upsample(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![resize_axes(b, node, x, plans, &mode)?])
 }
 
+/// Upsample of com.microsoft.nchwc: whole scales, and a position rounded down for the nearest element.
+pub fn blocked_upsample(b: &mut Builder, node: &Node) -> Outputs {
+    let x = node.input(0)?;
+    let scales = node.require("scales", node.ints("scales")?)?;
+    if scales.len() != b.rank(x) || scales.iter().any(|scale| *scale < 1) {
+        return Err(node.error("E0106", format!("`scales` = {scales:?} for {}", b.ty(x))));
+    }
+    let mode = Mode {
+        kind: node.str_or("mode", "nearest")?,
+        coordinates: node.str_or("coordinate_transformation_mode", "asymmetric")?,
+        nearest: "floor".into(),
+        cubic: -0.75,
+        antialias: false,
+        excludes_outside: false,
+        extrapolation: 0.0,
+    };
+    let plan = |(axis, scale): (usize, &i64)| scaled(b, node, x, axis, Number::Known(*scale as f64));
+    let plans = scales.iter().enumerate().map(plan).collect::<Result<Vec<_>>>()?;
+    Ok(vec![resize_axes(b, node, x, plans, &mode)?])
+}
+
 fn by_scales(b: &mut Builder, node: &Node, x: Value, axes: &[usize], scales: Value) -> Result<Vec<Axis>> {
     let mut plans = vec![];
     for (i, &axis) in axes.iter().enumerate() {

@@ -6,9 +6,9 @@ use super::builder::Builder;
 use super::node::Node;
 use super::{
     activation, blocks, contrib, contrib_attention, control, convolution, cumulative, deformable, determinant, einsum,
-    generate, gradient, linear_attention, loss, ml_features, ml_models, ml_svm, ml_trees, packing, padding, pooling,
-    random, ranking, recurrent, regions, resize, rotary, sampling, scatter, select, sequences, signal, statistics,
-    texts, training,
+    generate, gradient, linear_attention, loss, ml_features, ml_models, ml_svm, ml_trees, nchwc, packing, padding,
+    pooling, random, ranking, recurrent, regions, resize, rotary, sampling, scatter, select, sequences, signal,
+    statistics, texts, training,
 };
 use super::{
     attention as a, bits as b, cast as c, elementwise as e, indexing as i, linear as l, qlinear as ql, quantize as q,
@@ -140,6 +140,11 @@ const fn microsoft(name: &'static str, lower: Lower) -> Operator {
         lowering: Lowering::Code(lower),
         device: Device::Compiled,
     }
+}
+
+/// An operator that ONNX Runtime's optimiser writes for images in blocks of channels.
+const fn blocked(name: &'static str, lower: Lower) -> Operator {
+    Operator { domain: "com.microsoft.nchwc", ..microsoft(name, lower) }
 }
 
 /// All supported operators, sorted by domain and then by name.
@@ -421,6 +426,14 @@ pub static OPERATORS: &[Operator] = &[
     microsoft("SkipSimplifiedLayerNormalization", r::skip_layer_normalization),
     microsoft("TransposeMatMul", contrib::fused_matmul),
     microsoft("Trilu", generate::trilu),
+    blocked("AveragePool", pooling::average_pool),
+    blocked("Conv", nchwc::conv),
+    blocked("GlobalAveragePool", pooling::global_average_pool),
+    blocked("GlobalMaxPool", pooling::global_max_pool),
+    blocked("MaxPool", pooling::max_pool),
+    blocked("ReorderInput", nchwc::reorder_input),
+    blocked("ReorderOutput", nchwc::reorder_output),
+    blocked("Upsample", resize::blocked_upsample),
 ];
 
 /// The row for a node, or the operator's full name for the diagnostic.

@@ -3,6 +3,6 @@
 
 // VALUE: error[E0001]: `rows` is no value of `layouts`
 // NAME: error[E0001]: there is no option `speed`
-// NAME: help: the options are activations, assume-finite, gathered-weights, group, kv-cache, layouts, masked-rows, mesh, overlap, own-panels, precision, quantize, seeds, sparsity, stages, target, workspace-limit
+// NAME: help: the options are activations, assume-finite, gathered-weights, group, kv-cache, layouts, masked-rows, mesh, nchwc-block, overlap, own-panels, precision, quantize, seeds, sparsity, stages, target, workspace-limit
 module {
 }

@@ -9,7 +9,7 @@ use crate::sparsify::{Choice, Saliency};
 use crate::targets;
 use regex_lite::Regex;
 use sardonyx_kernels::Target;
-use sardonyx_passes::{Activations, Group, KvCache, Layouts, MaskedRows, Precision, Quantize, Sparsity};
+use sardonyx_passes::{Activations, Group, KvCache, Layouts, MaskedRows, NchwcBlock, Precision, Quantize, Sparsity};
 use sardonyx_run::values::byte_count;
 use std::path::PathBuf;
 
@@ -66,6 +66,11 @@ pub struct CompileArgs {
     /// of padding need not be computed. Where no output has such rows, padding is left out with either
     #[arg(long, value_name = "WHAT", default_value = "compute", value_parser = named::<MaskedRows>(), help_heading = SHAPES)]
     pub masked_rows: MaskedRows,
+
+    /// Number of channels of a block, for a file that ONNX Runtime's optimiser wrote for one machine (com.microsoft.nchwc): 16 if
+    /// that machine has AVX-512, else 8
+    #[arg(long, value_name = "N", value_parser = named::<NchwcBlock>(), help_heading = SHAPES)]
+    pub nchwc_block: Option<NchwcBlock>,
 
     #[command(flatten)]
     pub embedder: EmbedderArgs,

@@ -172,9 +172,9 @@ func.func @none() -> !v {
 !v = !onnx.value
 !x = !sdx.tensor<[b, 4, 8, 8], f32>
 
-// CHECK: error[E0101]: unsupported operator `com.microsoft.nchwc.ReorderInput` (/a/Reorder)
+// CHECK: error[E0101]: ReorderInput: its channels are in blocks whose size is that of the machine which wrote the file
 // CHECK-NEXT: --> node /a/Reorder
-// CHECK-NEXT: help: com.microsoft.nchwc holds weights in blocks whose size is that of the machine which wrote the file
+// CHECK-NEXT: help: compile with `--nchwc-block 16` if that machine has AVX-512
 func.func @layout_of_one_machine(%x: !x) -> !v {
   %0 = onnx.node "ReorderInput"(%x) opset 1 domain "com.microsoft.nchwc" {} : (!x) -> !v loc("/a/Reorder")
   return %0 : !v
