@@ -158,6 +158,9 @@ typedef struct sdx_tensor {
   const void *data;
   // Size of `data` in bytes; must match `dtype` and `dims`.
   size_t bytes;
+  // If nonzero, `data` is an address (`CUdeviceptr`) in the memory of the GPU and the context that the model was loaded
+  // in. Work that writes it has been waited for, or is on the session's `cuda_stream`.
+  int32_t on_device;
 } sdx_tensor;
 
 // Memory of the caller for an output.
@@ -176,6 +179,9 @@ typedef struct sdx_buffer {
   void *data;
   // Size of `data` in bytes; at least the size of the output.
   size_t bytes;
+  // If nonzero, `data` is an address (`CUdeviceptr`) in the memory of the model's GPU, as in `sdx_tensor`. In a call with
+  // inputs or buffers in the GPU's memory, no buffer is in the host's.
+  int32_t on_device;
 } sdx_buffer;
 
 // The arguments of a call. Fields that are 0 or NULL are not used.
@@ -224,6 +230,9 @@ typedef struct sdx_load_options {
   const char *key;
   // If nonzero, the file is read into memory instead of mapped.
   int32_t copied;
+  // The context (`CUcontext`) of the GPU that `device` names, which remains until the model and everything made from
+  // it is freed; NULL for the GPU's primary context, which the CUDA runtime uses too.
+  void *cuda_context;
 } sdx_load_options;
 
 // An input or an output of an entry point. Its strings live as long as the model.
@@ -314,6 +323,10 @@ typedef struct sdx_session_options {
   size_t memory_bytes_max;
   // If nonzero, each thread except the caller's is bound to its own processor.
   int32_t pinned;
+  // The stream (`CUstream`) of the model's GPU that calls work on, after what the caller has enqueued there; NULL for
+  // one of the session's own. It belongs to the model's context, remains until the session is freed, and is not
+  // captured during calls. A call waits for it before it returns.
+  void *cuda_stream;
 } sdx_session_options;
 
 #ifdef __cplusplus

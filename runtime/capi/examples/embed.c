@@ -98,7 +98,7 @@ int main(int argc, char **argv) {
     int status;
     size_t tokens = argc < 3 ? 0 : (size_t)argc - 2;
     // Whoever starts this trusts the file, whose code is executed; a pin or a key would do too.
-    sdx_load_options trusting = {sizeof trusting, NULL, 0, 0, 1, NULL, NULL, 0};
+    sdx_load_options trusting = {sizeof trusting, NULL, 0, 0, 1, NULL, NULL, 0, NULL};
     int64_t *ids;
 
     if (tokens == 0) {

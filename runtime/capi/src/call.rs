@@ -6,7 +6,7 @@ use crate::error::sdx_error;
 use crate::model::entry_name;
 use crate::session::{sdx_cancel, sdx_session};
 use crate::tensor::{Given, sdx_buffer, sdx_outputs, sdx_tensor};
-use sardonyx_runtime::{Result, RunOptions};
+use sardonyx_runtime::{Input, Result, RunOptions};
 use std::ffi::c_char;
 use std::time::{Duration, Instant};
 
@@ -84,13 +84,20 @@ pub unsafe extern "C" fn sdx_run(
         let rank_of = |name: &str| ports.iter().find(|port| port.name == name).map(|port| port.dims.len());
         // SAFETY: as for `Given::new`.
         unsafe { given.check_dims(rank_of) }?;
-        let returned = match call.cache.is_null() {
-            true => session.run_with(entry, &given.inputs, &mut given.buffers, &options)?,
-            false => {
-                // SAFETY: the cache is a live handle.
-                let mut cache = unsafe { sdx_cache::get(call.cache) }?.lock()?;
-                session.run_cached(entry, &given.inputs, &mut given.buffers, &mut cache, &options)?
+        let mut cache = match call.cache.is_null() {
+            true => None,
+            // SAFETY: the cache is a live handle.
+            false => Some(unsafe { sdx_cache::get(call.cache) }?.lock()?),
+        };
+        let returned = match (given.uses_device(), cache.as_deref_mut()) {
+            (true, cache) => {
+                let on_host = given.inputs.iter().map(|(name, view)| (*name, Input::Host(*view)));
+                let on_device = given.device_inputs.iter().map(|(name, tensor)| (*name, Input::Device(tensor)));
+                let inputs: Vec<(&str, Input)> = on_host.chain(on_device).collect();
+                session.run_on_device(entry, &inputs, &mut given.device_buffers, cache, &options)?
             }
+            (false, None) => session.run_with(entry, &given.inputs, &mut given.buffers, &options)?,
+            (false, Some(cache)) => session.run_cached(entry, &given.inputs, &mut given.buffers, cache, &options)?,
         };
         // SAFETY: as for `Given::new`: the call has ended, but the structs of the caller are still valid.
         unsafe { given.write_dims() }?;

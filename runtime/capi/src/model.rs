@@ -35,6 +35,9 @@ pub struct sdx_load_options {
     pub key: *const c_char,
     /// If nonzero, the file is read into memory instead of mapped.
     pub copied: i32,
+    /// The context (`CUcontext`) of the GPU that `device` names, which remains until the model and everything made from
+    /// it is freed; NULL for the GPU's primary context, which the CUDA runtime uses too.
+    pub cuda_context: *mut c_void,
 }
 
 /// An input or an output of an entry point. Its strings live as long as the model.
@@ -163,6 +166,8 @@ unsafe fn load_options(given: *const sdx_load_options) -> Result<LoadOptions> {
         // SAFETY: the device is a C string.
         load = load.device(unsafe { text(given.device, "sdx_load_options.device") }?.parse()?);
     }
+    // SAFETY: the caller guarantees that the context remains.
+    load = unsafe { load.cuda_context(given.cuda_context) };
     Ok(load.verify(match given.verify {
         0 => Verify::Full,
         1 => Verify::Lazy,

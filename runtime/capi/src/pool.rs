@@ -129,6 +129,9 @@ unsafe fn request(call: &sdx_call) -> Result<Request> {
     let (entry, options, given) = unsafe {
         (entry_name(call.entry)?, run_options(call, true)?, Given::new((call.inputs, call.n_inputs), (null_mut(), 0))?)
     };
+    if given.uses_device() {
+        return Err(wrong("a call of a pool has no tensors in the memory of a GPU"));
+    }
     let inputs = given.inputs.iter().map(|(name, view)| Ok((*name, view.to_tensor()?))).collect::<Result<Vec<_>>>()?;
     Ok(Request::new(inputs).entry(entry).options(options))
 }

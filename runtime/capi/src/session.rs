@@ -4,6 +4,7 @@ use crate::border::{self, Handle, guard, handle, result, structs};
 use crate::error::sdx_error;
 use crate::model::sdx_model;
 use sardonyx_runtime::{Session, SessionOptions};
+use std::ffi::c_void;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -31,6 +32,10 @@ pub struct sdx_session_options {
     pub memory_bytes_max: usize,
     /// If nonzero, each thread except the caller's is bound to its own processor.
     pub pinned: i32,
+    /// The stream (`CUstream`) of the model's GPU that calls work on, after what the caller has enqueued there; NULL for
+    /// one of the session's own. It belongs to the model's context, remains until the session is freed, and is not
+    /// captured during calls. A call waits for it before it returns.
+    pub cuda_stream: *mut c_void,
 }
 
 structs!(sdx_session_options);
@@ -48,7 +53,9 @@ pub unsafe extern "C" fn sdx_session_new(
         let (model, given) = unsafe { (sdx_model::get(model)?, border::options(options)?) };
         let limit = Some(given.memory_bytes_max).filter(|max| *max > 0);
         let options = SessionOptions::default().threads(given.threads.max(1)).pinned(given.pinned != 0);
-        let made = model.model.session(&options.memory_bytes_max(limit))?;
+        // SAFETY: the caller guarantees that the stream remains.
+        let options = unsafe { options.memory_bytes_max(limit).cuda_stream(given.cuda_stream) };
+        let made = model.model.session(&options)?;
         sdx_session { session: made }.give(session);
         Ok(())
     })

@@ -3,7 +3,7 @@
 use crate::border::guard;
 use crate::border::{Handle, array, check_memory, handle, read, slice, structs, text, write, wrong};
 use crate::error::{c_string, sdx_error};
-use sardonyx_runtime::{DType, Outputs, Result, Tensor, TensorBuffer, TensorView};
+use sardonyx_runtime::{DType, DeviceTensor, Error, Outputs, Result, Tensor, TensorBuffer, TensorView};
 use std::ffi::{CString, c_char, c_void};
 use std::ops::Range;
 use std::ptr::null;
@@ -55,6 +55,9 @@ pub struct sdx_tensor {
     pub data: *const c_void,
     /// Size of `data` in bytes; must match `dtype` and `dims`.
     pub bytes: usize,
+    /// If nonzero, `data` is an address (`CUdeviceptr`) in the memory of the GPU and the context that the model was loaded
+    /// in. Work that writes it has been waited for, or is on the session's `cuda_stream`.
+    pub on_device: i32,
 }
 
 /// Memory of the caller for an output.
@@ -75,6 +78,9 @@ pub struct sdx_buffer {
     pub data: *mut c_void,
     /// Size of `data` in bytes; at least the size of the output.
     pub bytes: usize,
+    /// If nonzero, `data` is an address (`CUdeviceptr`) in the memory of the model's GPU, as in `sdx_tensor`. In a call with
+    /// inputs or buffers in the GPU's memory, no buffer is in the host's.
+    pub on_device: i32,
 }
 
 structs!(sdx_tensor, sdx_buffer);
@@ -104,8 +110,12 @@ fn overlap(a: &Range<usize>, b: &Range<usize>) -> bool {
 pub struct Given<'a> {
     /// Name and tensor of each input, in the caller's order.
     pub inputs: Vec<(&'a str, TensorView<'a>)>,
-    /// Name and memory of each output that has a buffer, parallel to `at`.
+    /// Name and memory of each output that has a buffer.
     pub buffers: Vec<(&'a str, TensorBuffer<'a>)>,
+    /// The inputs and buffers in the memory of a GPU.
+    pub device_inputs: Vec<(&'a str, DeviceTensor)>,
+    pub device_buffers: Vec<(&'a str, DeviceTensor)>,
+    /// The caller's structs of `buffers`, and then of `device_buffers`.
     at: Vec<*mut sdx_buffer>,
 }
 
@@ -122,13 +132,20 @@ impl<'a> Given<'a> {
             check_rank(tensor.rank, name)?;
             // SAFETY: `dims` points to `rank` sizes.
             let dims = unsafe { slice(tensor.dims, tensor.rank as usize, "sdx_tensor.dims") }?;
+            let of_input = |e: Box<Error>| e.node(format!("input `{name}`"));
+            if tensor.on_device != 0 {
+                // SAFETY: the caller guarantees the same for the GPU's memory.
+                let made = dtype_of(tensor.dtype).and_then(|dtype| unsafe { on_device(dtype, dims, &tensor) });
+                given.device_inputs.push((name, made.map_err(of_input)?));
+                continue;
+            }
             // SAFETY: `data` points to `bytes` bytes, which are not modified during `'a`.
             let data = unsafe { slice(tensor.data.cast::<u8>(), tensor.bytes, "sdx_tensor.data") }?;
             let view = dtype_of(tensor.dtype).and_then(|dtype| TensorView::new(dtype, dims, data));
-            given.inputs.push((name, view.map_err(|e| e.node(format!("input `{name}`")))?));
+            given.inputs.push((name, view.map_err(of_input)?));
         }
         let read_only: Vec<Range<usize>> = given.inputs.iter().map(|(_, view)| addresses(view.bytes())).collect();
-        let mut written: Vec<Range<usize>> = vec![];
+        let (mut written, mut device_at): (Vec<Range<usize>>, Vec<*mut sdx_buffer>) = (vec![], vec![]);
         // SAFETY: `buffers` is an array of structs, of the size in their `struct_bytes`.
         for one in unsafe { array(buffers.0.cast_const(), buffers.1) }? {
             // SAFETY: `one` is a struct of the array.
@@ -136,6 +153,13 @@ impl<'a> Given<'a> {
             // SAFETY: the name is null or a C string.
             let name = unsafe { text(buffer.name, "sdx_buffer.name") }?;
             let dtype = dtype_of(buffer.dtype).map_err(|e| e.node(format!("output `{name}`")))?;
+            if buffer.on_device != 0 {
+                // SAFETY: the caller guarantees that nothing else uses the memory.
+                let space = unsafe { DeviceTensor::space(dtype, buffer.data.addr() as u64, buffer.bytes) }?;
+                given.device_buffers.push((name, space));
+                device_at.push(one.cast_mut());
+                continue;
+            }
             check_memory(buffer.data.cast::<u8>(), buffer.bytes, "sdx_buffer.data")?;
             let range = buffer.data.addr()..buffer.data.addr() + buffer.bytes;
             if read_only.iter().chain(&written).any(|other| overlap(other, &range)) {
@@ -150,7 +174,22 @@ impl<'a> Given<'a> {
             given.buffers.push((name, TensorBuffer::new(dtype, data)));
             given.at.push(one.cast_mut());
         }
+        given.at.append(&mut device_at);
+        if given.uses_device() && !given.buffers.is_empty() {
+            return Err(wrong("a call with tensors in the memory of a GPU has no buffer in the host's"));
+        }
         Ok(given)
+    }
+
+    /// Whether an input or a buffer is in the memory of a GPU.
+    pub fn uses_device(&self) -> bool {
+        !self.device_inputs.is_empty() || !self.device_buffers.is_empty()
+    }
+
+    /// Returns the name and the dimensions of each buffer, in the order of `at`.
+    fn written(&self) -> impl Iterator<Item = (&'a str, &[usize])> {
+        let on_host = self.buffers.iter().map(|(name, buffer)| (*name, buffer.dims()));
+        on_host.chain(self.device_buffers.iter().map(|(name, tensor)| (*name, tensor.dims())))
     }
 
     /// Checks that the dimensions of the outputs can be written, before a call has an effect: of how many dimensions an
@@ -158,7 +197,7 @@ impl<'a> Given<'a> {
     ///
     /// SAFETY: as for `new`.
     pub unsafe fn check_dims(&self, rank_of: impl Fn(&str) -> Option<usize>) -> Result<()> {
-        for ((name, _), &at) in self.buffers.iter().zip(&self.at) {
+        for ((name, _), &at) in self.written().zip(&self.at) {
             // SAFETY: `at` is a struct of the array, as `new` has checked.
             let given = unsafe { read(at) }?;
             let Some(n) = rank_of(name).filter(|_| !given.dims.is_null()) else { continue };
@@ -171,10 +210,9 @@ impl<'a> Given<'a> {
     ///
     /// SAFETY: as for `new`.
     pub unsafe fn write_dims(&self) -> Result<()> {
-        for ((name, buffer), &at) in self.buffers.iter().zip(&self.at) {
+        for ((name, dims), &at) in self.written().zip(&self.at) {
             // SAFETY: `at` is a struct of the array, as `new` has checked.
             let mut given = unsafe { read(at) }?;
-            let dims = buffer.dims();
             if !given.dims.is_null() {
                 check_space(&given, name, dims.len())?;
                 // SAFETY: the caller's `dims` has space for `rank` sizes, which is at least `dims.len()`.
@@ -185,6 +223,18 @@ impl<'a> Given<'a> {
             unsafe { write(given, at) }?;
         }
         Ok(())
+    }
+}
+
+/// Returns an input in the memory of a GPU.
+///
+/// SAFETY: as for [`DeviceTensor::new`].
+unsafe fn on_device(dtype: DType, dims: &[usize], given: &sdx_tensor) -> Result<DeviceTensor> {
+    // SAFETY: the caller guarantees it.
+    let tensor = unsafe { DeviceTensor::new(dtype, dims, given.data.addr() as u64) }?;
+    match tensor.bytes() == given.bytes {
+        true => Ok(tensor),
+        false => Err(wrong(format!("{dims:?} elements of {dtype} have {} bytes, not {}", tensor.bytes(), given.bytes))),
     }
 }
 
@@ -237,6 +287,7 @@ fn borrowed((name, tensor): &(CString, Tensor)) -> sdx_tensor {
         dims: if tensor.rank() == 0 { null() } else { tensor.dims().as_ptr() },
         data: tensor.bytes().as_ptr().cast(),
         bytes: tensor.bytes().len(),
+        on_device: 0,
     }
 }
 

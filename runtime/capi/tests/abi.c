@@ -33,7 +33,7 @@ static void refused(sdx_error *error, const char *code, const char *message, int
 #define REFUSED(call, code, message) refused((call), code, message, __LINE__)
 #define WORKS(call) worked((call), __LINE__)
 
-static const sdx_load_options trusting = {sizeof trusting, NULL, 0, 0, 1, NULL, NULL, 0};
+static const sdx_load_options trusting = {sizeof trusting, NULL, 0, 0, 1, NULL, NULL, 0, NULL};
 
 static void worked(sdx_error *error, int line) {
     if (error != NULL) {
@@ -203,7 +203,7 @@ static void calls(const char *path) {
     sdx_session_options options;
     sdx_outputs *outputs = NULL;
     sdx_cancel *cancel = NULL;
-    float x[25], y[5] = {-1, -1, -1, -1, -1};
+    float x[25] = {0}, y[5] = {-1, -1, -1, -1, -1};
     size_t dims[2] = {3, 8}, huge[2] = {(size_t)-1, 8}, y_dims[1] = {0};
     sdx_tensor in = input("x", dims, 2, x, 24), bad, out;
     sdx_buffer buffer;
@@ -413,7 +413,7 @@ static void *work(void *argument) {
     struct worker *worker = (struct worker *)argument;
     struct shared *shared = worker->shared;
     int at = worker->number;
-    float x[24], y[3], one[4] = {1, 2, 3, 4};
+    float x[24] = {0}, y[3], one[4] = {1, 2, 3, 4};
     size_t dims[2] = {3, 8}, one_dims[3] = {1, 1, 4};
     sdx_tensor in = input("x", dims, 2, x, 24), first = input("x", one_dims, 3, one, 4);
     sdx_buffer buffer;
@@ -501,7 +501,7 @@ static void pools(const char *path) {
     sdx_pool_options options;
     sdx_pool_statistics counts;
     struct answers answers;
-    float x[24], y[3];
+    float x[24] = {0}, y[3];
     size_t dims[2] = {3, 8}, bytes = 0;
     sdx_tensor in = input("x", dims, 2, x, 24);
     sdx_buffer buffer;

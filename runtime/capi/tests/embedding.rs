@@ -82,6 +82,20 @@ fn every_function_and_every_mistake_in_both_languages() {
 }
 
 #[test]
+fn tensors_may_be_in_the_memory_of_a_gpu() {
+    let (dir, driver) = (tempfile::tempdir().unwrap(), artifacts::driver());
+    let model = dir.path().join("layers.sdx");
+    artifacts::layers().write(&model);
+    for (name, language) in [("c99", C99), ("cpp17", CPP17)] {
+        let path = dir.path().join(name);
+        program(language, &here().join("tests/cuda.c"), here(), &path);
+        let mut command = start(&path, dir.path());
+        let paths = std::env::join_paths([dir.path(), driver.path()]).unwrap();
+        assert_eq!(run(command.env("LD_LIBRARY_PATH", paths).arg(&model)), "0 failed\n", "{name}");
+    }
+}
+
+#[test]
 fn the_static_library_is_whole() {
     let dir = tempfile::tempdir().unwrap();
     let models = write_artifacts(dir.path());
@@ -98,13 +112,16 @@ fn the_static_library_is_whole() {
 fn older_header() -> String {
     let mut header = std::fs::read_to_string(here().join("sardonyx.h")).unwrap();
     let gone = [
-        "  const struct sdx_cancel *cancel;\n",
-        "  uint64_t timeout_ns;\n",
-        "  int32_t pinned;\n",
-        "  int32_t copied;\n",
+        ("  const struct sdx_cancel *cancel;\n", 1),
+        ("  uint64_t timeout_ns;\n", 1),
+        ("  int32_t pinned;\n", 1),
+        ("  int32_t copied;\n", 1),
+        ("  int32_t on_device;\n", 2),
+        ("  void *cuda_context;\n", 1),
+        ("  void *cuda_stream;\n", 1),
     ];
-    for field in gone {
-        assert_eq!(header.matches(field).count(), 1, "{field}");
+    for (field, n) in gone {
+        assert_eq!(header.matches(field).count(), n, "{field}");
         header = header.replace(field, "");
     }
     header

@@ -9,7 +9,7 @@ mod beside_cuda;
 mod common;
 mod driven;
 
-use common::{Builder, PTX};
+use common::{Builder, PTX, layers};
 use sardonyx_base::plan::KERNELS_COMMENT;
 use sardonyx_base::plan::messages::{Bind, Copy, Launch, State, SymbolKind, buffer::Place, step::Action};
 use sardonyx_base::{DType, Error, Result, Tensor, TensorBuffer, TensorView};
@@ -26,28 +26,6 @@ fn session(model: &Model) -> Session {
 fn x(dims: Vec<usize>, seed: usize) -> Tensor {
     let n = dims.iter().product();
     Tensor::from_vec(dims, (0..n).map(|i| ((i + seed) * 7 % 33) as f32 * 0.25 - 4.0).collect())
-}
-
-/// y = (2 (2x + 1) + 1) · w for rows of eight elements; z = x.
-fn layers() -> Builder {
-    let mut b = Builder::new();
-    b.symbol("batch", SymbolKind::Input, 0, Some(1000));
-    let x = b.input("x", DType::F32, &["batch", "8"], "batch*32");
-    let y = b.output("y", DType::F32, &["batch"], "batch*4");
-    let z = b.output("z", DType::F32, &["batch", "8"], "batch*32");
-    let w = b.constant(&[0.5, 1.0, -2.0, 0.25, 3.0, 1.5, 0.0, 8.0]);
-    let room = "(batch*32 + 63) floordiv 64 * 64";
-    let h = b.arena("batch*32", "0");
-    let g = b.arena("batch*32", room);
-    b.entry.arena_bytes = format!("2*({room})");
-    let affine = b.kernel("affine", &[false, true], 1, "0");
-    let rowdot = b.kernel("rowdot", &[false, false, true], 2, "4*p0");
-    b.launch(affine, &[x, h], &["batch*8"], "batch*8");
-    b.launch(affine, &[h, g], &["batch*8"], "batch*8");
-    b.launch(rowdot, &[g, w, y], &["8", "batch"], "batch");
-    b.step(Action::Copy(Copy { from: x, to: z }));
-    b.for_gpus();
-    b
 }
 
 /// y[i] = table[i[i]]
