@@ -24,7 +24,7 @@ pub static STAGES: &[(&str, &str)] = &[
     ("sdx-to-flow", "sdx-to-flow"),
     ("widen-halves", "widen-halves"),
     ("prepare-weights", "prepare-weights"),
-    ("split-reductions", "split-reductions"),
+    ("split-extrema", "split-extrema"),
     ("fuse", "fuse,drop-roundings"),
     ("fuse-attention", "fuse-attention,inline-maps"),
     ("fuse-siblings", "fuse-siblings"),
@@ -49,7 +49,7 @@ pub static STAGES: &[(&str, &str)] = &[
 /// Stages that may be left out: the result stays correct, but is slower or lacks the self-test.
 pub static OPTIONAL: &[&str] = &[
     "e-graph",
-    "split-reductions",
+    "split-extrema",
     "fuse",
     "fuse-attention",
     "fuse-siblings",

@@ -48,7 +48,7 @@ mod skip_zeros;
 mod slow_launches;
 mod splice;
 mod split_columns;
-mod split_reductions;
+mod split_extrema;
 mod stage_operands;
 mod steps;
 mod tabulate;

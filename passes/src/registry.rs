@@ -85,9 +85,9 @@ pub static PASSES: &[PassRow] = &[
         crate::prepare_weights::prepare,
     ),
     rewriting(
-        "split-reductions",
-        "Reduces each row apart before what is reduced to a single value",
-        crate::split_reductions::run,
+        "split-extrema",
+        "Splits a maximum or minimum over a whole tensor into one of each row and one of the rows",
+        crate::split_extrema::run,
     ),
     rewriting("inline-maps", "Computes maps where they are read", crate::inline_maps::run)
         .reviewed_by(near_misses::REVIEW),

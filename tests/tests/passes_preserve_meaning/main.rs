@@ -28,7 +28,7 @@ static PIPELINE: &[&str] = &[
     "sdx-to-flow",
     "widen-halves",
     "prepare-weights",
-    "split-reductions",
+    "split-extrema",
     "fuse",
     "drop-roundings",
     "fuse-attention",

@@ -1,12 +1,13 @@
 //! y = max(x) over all of x  =>  p[i] = max(x[i, …]) for each row; y = max(p)
 //!
-//! A reduction to a single value is one work item, which one thread computes while the others wait, and whatever walks
-//! the same points cannot be spread over threads once it is in the same kernel. A row's part can follow the kernel that
-//! computes the row. Only reductions that give the same bits in any order are split. The range of a tensor that
-//! is quantised dynamically is a pair of them.
+//! A reduction to a single value is one work item, which one thread computes while the others wait; and a kernel that
+//! walks the same points could not be spread over threads if it were fused with it. The part of a row, however, can be
+//! computed by the kernel that computes the row. The range of a tensor that is quantised dynamically is a pair of such
+//! reductions. The order of a maximum or minimum matters only for the sign of a zero, which is open anyway
+//! (FLOATING_POINT.md); the bits of a sum depend on it.
 
 use crate::rewrite::{Found, Rewrites};
-use crate::steps::{kernel, sort_steps};
+use crate::steps::kernel;
 use sardonyx_base::{Dim, Result};
 use sardonyx_dialects::flow::{Body, Container, FlowOp, Kernel, Memlet, Program, Statement, Step, Store};
 use sardonyx_dialects::mlir::Module;
@@ -20,11 +21,7 @@ const PART_MIN: i64 = 64;
 const WHOLE_MIN: i64 = 1 << 13;
 
 pub fn run(module: &mut Module, rewrites: &mut Rewrites) -> Result<()> {
-    rewrites.programs(module, |rewrites, program| {
-        rewrites.each_step(program, find, apply)?;
-        sort_steps(program);
-        Ok(())
-    })
+    rewrites.programs(module, |rewrites, program| rewrites.each_step(program, find, apply))
 }
 
 /// Returns the number of leading reduced dimensions that number the parts.
@@ -39,9 +36,10 @@ fn n_leading(k: &Kernel) -> Option<usize> {
     if !is_plain || !k.outer.iter().all(|extent| extent.is_const(1)) {
         return None;
     }
-    // An open extent is taken to be large.
+    // Open extents are taken to be large, unless all others are small: indices and lengths are such tensors.
     let size = |dims: &[Dim]| dims.iter().try_fold(1i64, |size, extent| size.checked_mul(extent.as_const()?));
-    if size(&k.inner).is_some_and(|size| size < WHOLE_MIN) {
+    let known = k.inner.iter().filter_map(Dim::as_const).fold(1, i64::saturating_mul);
+    if known < PART_MIN || size(&k.inner).is_some_and(|size| size < WHOLE_MIN) {
         return None;
     }
     let n = (1..k.inner.len()).rev().find(|n| size(&k.inner[*n..]).is_none_or(|size| size >= PART_MIN))?;

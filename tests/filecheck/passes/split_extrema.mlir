@@ -1,5 +1,5 @@
-// RUN: sardonyx-opt %s --split-input-file --pass-pipeline='builtin.module(sdx-to-flow,split-reductions)' | FileCheck %s
-// RUN: sardonyx-opt %s --split-input-file --pass-pipeline='builtin.module(sdx-to-flow,split-reductions,fuse)' | FileCheck %s --check-prefix=FUSED
+// RUN: sardonyx-opt %s --split-input-file --pass-pipeline='builtin.module(sdx-to-flow,split-extrema)' | FileCheck %s
+// RUN: sardonyx-opt %s --split-input-file --pass-pipeline='builtin.module(sdx-to-flow,split-extrema,fuse)' | FileCheck %s --check-prefix=FUSED
 
 !x = !sdx.tensor<[b, s, 384], f32>
 !y = !sdx.tensor<[], f32>
@@ -58,6 +58,18 @@ func.func @sum(%x: !sdx.tensor<[b, 384], f32>) -> !sdx.tensor<[], f32> {
 func.func @rows(%x: !sdx.tensor<[b, s, 384], f32>) -> !sdx.tensor<[b], f32> {
   %0 = sdx.reduce "max" %x axes [1, 2] : !sdx.tensor<[b, s, 384], f32> -> !sdx.tensor<[b], f32>
   return %0 : !sdx.tensor<[b], f32>
+}
+
+// -----
+
+// A tensor of indices has few elements, although its extents are open.
+
+// CHECK-LABEL: func.func @indices
+// CHECK-COUNT-1: flow.kernel
+// CHECK-NOT: flow.kernel
+func.func @indices(%x: !sdx.tensor<[b, s], i64>) -> !sdx.tensor<[], i64> {
+  %0 = sdx.reduce "max" %x axes [0, 1] : !sdx.tensor<[b, s], i64> -> !sdx.tensor<[], i64>
+  return %0 : !sdx.tensor<[], i64>
 }
 
 // -----
