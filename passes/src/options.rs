@@ -199,7 +199,7 @@ pub enum Group {
     Channel,
 }
 
-/// Number of channels of a block in com.microsoft.nchwc: how many floats a vector register holds.
+/// Number of channels of a block in com.microsoft.nchwc, which depends on the machine that wrote the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NchwcBlock(pub i64);
 

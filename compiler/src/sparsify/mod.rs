@@ -115,6 +115,7 @@ pub fn sparsify(
     let asked = |params: &ParamStore| Options {
         params: Params::new(params.clone()),
         target: options.target,
+        nchwc_block: options.nchwc_block,
         ..Options::default()
     };
     let (graph, params) = graph_after(model, dims, STAGE, asked)?;

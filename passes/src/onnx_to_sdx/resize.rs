@@ -127,11 +127,15 @@ pub fn upsample(b: &mut Builder, node: &Node) -> Outputs {
 pub fn blocked_upsample(b: &mut Builder, node: &Node) -> Outputs {
     let x = node.input(0)?;
     let scales = node.require("scales", node.ints("scales")?)?;
-    if scales.len() != b.rank(x) || scales.iter().any(|scale| *scale < 1) {
+    if scales.len() != b.rank(x) || scales.iter().any(|scale| *scale < 1) || scales[..2] != [1, 1] {
         return Err(node.error("E0106", format!("`scales` = {scales:?} for {}", b.ty(x))));
     }
+    let kind = node.str_or("mode", "nearest")?;
+    if !["linear", "nearest"].contains(&kind.as_str()) {
+        return Err(node.error("E0106", format!("the mode `{kind}` is not known")));
+    }
     let mode = Mode {
-        kind: node.str_or("mode", "nearest")?,
+        kind,
         coordinates: node.str_or("coordinate_transformation_mode", "asymmetric")?,
         nearest: "floor".into(),
         cubic: -0.75,

@@ -2,6 +2,7 @@
 
 use super::builder::Builder;
 use super::dynamic;
+use super::nchwc;
 use super::node::Node;
 use sardonyx_base::dim::product;
 use sardonyx_base::{DType, Dim, Result, Tensor};
@@ -54,6 +55,9 @@ pub fn reshape(b: &mut Builder, node: &Node) -> Outputs {
         return Ok(vec![dynamic::reshape(b, node, x, target, copy_zero)?]);
     }
     let target = b.read_dims(target)?;
+    if let Some(y) = nchwc::reshaped(b, node, x, &target)? {
+        return Ok(vec![y]);
+    }
     let from = b.dims(x);
     let mut dims = vec![];
     let mut rest = None;

@@ -426,14 +426,14 @@ pub static OPERATORS: &[Operator] = &[
     microsoft("SkipSimplifiedLayerNormalization", r::skip_layer_normalization),
     microsoft("TransposeMatMul", contrib::fused_matmul),
     microsoft("Trilu", generate::trilu),
-    blocked("AveragePool", pooling::average_pool),
+    blocked("AveragePool", nchwc::average_pool),
     blocked("Conv", nchwc::conv),
-    blocked("GlobalAveragePool", pooling::global_average_pool),
-    blocked("GlobalMaxPool", pooling::global_max_pool),
-    blocked("MaxPool", pooling::max_pool),
+    blocked("GlobalAveragePool", nchwc::global_average_pool),
+    blocked("GlobalMaxPool", nchwc::global_max_pool),
+    blocked("MaxPool", nchwc::max_pool),
     blocked("ReorderInput", nchwc::reorder_input),
     blocked("ReorderOutput", nchwc::reorder_output),
-    blocked("Upsample", resize::blocked_upsample),
+    blocked("Upsample", nchwc::upsample),
 ];
 
 /// The row for a node, or the operator's full name for the diagnostic.

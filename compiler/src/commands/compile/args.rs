@@ -68,7 +68,7 @@ pub struct CompileArgs {
     pub masked_rows: MaskedRows,
 
     /// Number of channels of a block, for a file that ONNX Runtime's optimiser wrote for one machine (com.microsoft.nchwc): 16 if
-    /// that machine has AVX-512, else 8
+    /// that machine has AVX-512 or is an arm64, else 8. A wrong number gives wrong results
     #[arg(long, value_name = "N", value_parser = named::<NchwcBlock>(), help_heading = SHAPES)]
     pub nchwc_block: Option<NchwcBlock>,
 

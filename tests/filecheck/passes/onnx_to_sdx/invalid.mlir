@@ -174,7 +174,7 @@ func.func @none() -> !v {
 
 // CHECK: error[E0101]: ReorderInput: its channels are in blocks whose size is that of the machine which wrote the file
 // CHECK-NEXT: --> node /a/Reorder
-// CHECK-NEXT: help: compile with `--nchwc-block 16` if that machine has AVX-512
+// CHECK-NEXT: help: `sardonyx compile --nchwc-block 16` if that machine has AVX-512
 func.func @layout_of_one_machine(%x: !x) -> !v {
   %0 = onnx.node "ReorderInput"(%x) opset 1 domain "com.microsoft.nchwc" {} : (!x) -> !v loc("/a/Reorder")
   return %0 : !v

@@ -57,3 +57,48 @@ func.func @pools(%x: !x) -> (!v, !v, !v, !v) {
   %3 = onnx.node "Upsample"(%x) opset 1 domain "com.microsoft.nchwc" {scales = [1, 1, 2, 2]} : (!x) -> !v
   return %0, %1, %2, %3 : !v, !v, !v, !v
 }
+
+// -----
+
+!v = !onnx.value
+!x = !sdx.tensor<[b, 16, h, w], f32>
+!y = !sdx.tensor<[b, 16, 1, 1], f32>
+
+// A sum of images whose shapes are not known to be equal: the blocks are a last dimension there.
+
+// CHECK-LABEL: func.func @sum
+// CHECK: %[[X:.*]] = sdx.reshape %arg0 : <[b, 16, h, w], f32> -> <[b, 2, 8, h, w], f32>
+// CHECK: sdx.transpose %[[X]] [0, 1, 3, 4, 2] : {{.*}} -> <[b, 2, h, w, 8], f32>
+// CHECK: sdx.map "add"
+// CHECK: %[[Y:.*]] = sdx.transpose {{.*}} [0, 1, 4, 2, 3] : {{.*}} -> <[b, 2, 8, h, w], f32>
+// CHECK: sdx.reshape %[[Y]] : {{.*}} -> <[b, 16, h, w], f32>
+func.func @sum(%x: !x, %y: !y) -> !v {
+  %s = onnx.node "Constant"() opset 17 {value_ints = [0, -1, 0, 0, 8]} : () -> !v
+  %t = onnx.node "Constant"() opset 17 {value_ints = [0, -1, 0, 0]} : () -> !v
+  %0 = onnx.node "Reshape"(%x, %s) opset 17 {} : (!x, !v) -> !v
+  %1 = onnx.node "Reshape"(%y, %s) opset 17 {} : (!y, !v) -> !v
+  %2 = onnx.node "Add"(%0, %1) opset 17 {} : (!v, !v) -> !v
+  %3 = onnx.node "Reshape"(%2, %t) opset 17 {} : (!v, !v) -> !v
+  return %3 : !v
+}
+
+// -----
+
+!v = !onnx.value
+!x = !sdx.tensor<[b, 16, 8, 8], f32>
+!w = !sdx.tensor<[16, 1, 3, 3], f32>
+!z = !sdx.tensor<[b, 16, 6, 6], f32>
+
+// Depthwise, with a sum before the activation.
+
+// CHECK-LABEL: func.func @depthwise
+// CHECK: sdx.reshape %arg1 : <[16, 1, 3, 3], f32> -> <[2, 1, 3, 3, 8], f32>
+// CHECK: sdx.transpose {{.*}} [0, 4, 1, 2, 3]
+// CHECK: sdx.contract
+// CHECK: sdx.map "add"
+// CHECK: sdx.map "max"
+func.func @depthwise(%x: !x, %w: !w, %z: !z) -> !v {
+  %n = onnx.none : !v
+  %0 = onnx.node "Conv"(%x, %w, %n, %z) opset 1 domain "com.microsoft.nchwc" {activation = "Relu", group = 16} : (!x, !w, !v, !z) -> !v
+  return %0 : !v
+}
