@@ -293,7 +293,7 @@ typedef struct sdx_pool_options {
   size_t memory_bytes_max;
 } sdx_pool_options;
 
-// A snapshot of counters. Each submitted call is in exactly one of them, except that failed calls are in `served` too.
+// A snapshot of counters. Each submitted call is counted once, except that failed calls are in `served` and `failed`.
 typedef struct sdx_pool_statistics {
   // `sizeof(sdx_pool_statistics)`, set by the caller.
   size_t struct_bytes;
@@ -438,8 +438,8 @@ struct sdx_error *sdx_pool_new(const struct sdx_model *model,
 // Submits a call and returns at once. `done` is called exactly once, on a thread of the pool, with either an error or
 // outputs; the other is NULL. `done` must free the one it gets, should be short, and must not unwind. The inputs are
 // copied before this function returns. The time in the queue counts towards `timeout_ns`. The call can have neither
-// buffers nor a cache. If the call is not accepted, the error says why (E0308: the queue is full), and `done` is not
-// called.
+// buffers nor a cache nor tensors in the memory of a GPU. If the call is not accepted, the error says why (E0308: the
+// queue is full), and `done` is not called.
 struct sdx_error *sdx_pool_submit(const struct sdx_pool *pool,
                                   const struct sdx_call *call,
                                   void (*done)(void *user, struct sdx_error *error, struct sdx_outputs *outputs),

@@ -1,6 +1,7 @@
 //! memory of a GPU that the caller passes for an input or an output
 
 use sardonyx_base::{DType, Error, Result, Tensor, TensorView};
+use std::num::NonZeroUsize;
 use std::ops::Range;
 
 /// A tensor in the memory of a session's GPU, which belongs to the caller: row-major, elements as in the host's memory.
@@ -10,6 +11,8 @@ pub struct DeviceTensor {
     dims: Vec<usize>,
     address: u64,
     bytes: usize,
+    /// The stream of [`used_on`](DeviceTensor::used_on), as an address.
+    stream: Option<NonZeroUsize>,
 }
 
 /// An input of a call: in the host's memory, or in that of the GPU.
@@ -55,7 +58,16 @@ impl DeviceTensor {
         if address.checked_add(bytes as u64).is_none() {
             return Err(Error::user("E0202", format!("{bytes} bytes at {address:#x} end beyond the largest address")));
         }
-        Ok(DeviceTensor { dtype, dims: vec![], address, bytes })
+        Ok(DeviceTensor { dtype, dims: vec![], address, bytes, stream: None })
+    }
+
+    /// States that work on a stream (`CUstream`, also 1 and 2, the default streams) may use the memory: calls wait for
+    /// what is on it before they begin. The session's own stream needs no wait.
+    ///
+    /// # Safety
+    /// The stream is there during calls, and belongs to the context that the model was loaded in.
+    pub unsafe fn used_on(self, stream: *mut std::ffi::c_void) -> DeviceTensor {
+        DeviceTensor { stream: NonZeroUsize::new(stream.expose_provenance()), ..self }
     }
 
     /// Returns the element type.
@@ -76,6 +88,10 @@ impl DeviceTensor {
     /// Returns the number of bytes of the memory.
     pub fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    pub(crate) fn stream(&self) -> Option<NonZeroUsize> {
+        self.stream
     }
 
     pub(crate) fn range(&self) -> Range<u64> {

@@ -17,6 +17,7 @@ use crate::stop::{RunOptions, Stop};
 use sardonyx_base::view::{TensorBuffer, TensorView};
 use sardonyx_base::{Error, Result, Tensor};
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -293,6 +294,11 @@ impl Session {
         options: &RunOptions,
     ) -> Result<Outputs> {
         self.check_device_tensors(inputs, outputs).map_err(|e| e.file(self.model.file()))?;
+        let read = inputs.iter().filter_map(|(_, input)| input.on_device()?.stream());
+        let written = outputs.iter().filter_map(|(_, tensor)| tensor.stream());
+        for stream in read.chain(written).collect::<BTreeSet<_>>() {
+            self.model.device().wait_for(stream).map_err(|e| e.file(self.model.file()))?;
+        }
         let outputs = outputs.iter_mut().map(|(name, tensor)| (*name, Destination::Device(tensor))).collect();
         self.call(entry, inputs, outputs, cache, options, None)
     }

@@ -311,6 +311,10 @@ static UNSAFE: &[(&str, &str)] = &[
     ("runtime/format/src/artifact/read.rs", "maps artifacts"),
     ("runtime/format/src/artifact/trust.rs", "declares what trust in any file means"),
     ("runtime/python/src/arrays.rs", "lends the memory of NumPy arrays to calls"),
+    (
+        "runtime/python/src/gpu.rs",
+        "lends memory of a GPU that an object of Python describes, and a stream of the caller",
+    ),
     ("runtime/python/src/model.rs", "lends the bytes of a Python object to a model, and trusts what its caller does"),
     ("runtime/serve/src/gentle.rs", "has a thread give way to others"),
     ("runtime/src/call.rs", "launches kernels and copies buffers by their addresses"),

@@ -32,7 +32,7 @@ pub struct sdx_pool_options {
     pub memory_bytes_max: usize,
 }
 
-/// A snapshot of counters. Each submitted call is in exactly one of them, except that failed calls are in `served` too.
+/// A snapshot of counters. Each submitted call is counted once, except that failed calls are in `served` and `failed`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct sdx_pool_statistics {
@@ -93,8 +93,8 @@ pub unsafe extern "C" fn sdx_pool_new(
 /// Submits a call and returns at once. `done` is called exactly once, on a thread of the pool, with either an error or
 /// outputs; the other is NULL. `done` must free the one it gets, should be short, and must not unwind. The inputs are
 /// copied before this function returns. The time in the queue counts towards `timeout_ns`. The call can have neither
-/// buffers nor a cache. If the call is not accepted, the error says why (E0308: the queue is full), and `done` is not
-/// called.
+/// buffers nor a cache nor tensors in the memory of a GPU. If the call is not accepted, the error says why (E0308: the
+/// queue is full), and `done` is not called.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sdx_pool_submit(
     pool: *const sdx_pool,
@@ -120,7 +120,7 @@ pub unsafe extern "C" fn sdx_pool_submit(
     })
 }
 
-/// SAFETY: the pointers and sizes in `call` are valid.
+/// Returns a request with copies of the call's inputs. SAFETY: the pointers and sizes in `call` are valid.
 unsafe fn request(call: &sdx_call) -> Result<Request> {
     if call.n_buffers > 0 || !call.cache.is_null() {
         return Err(wrong("a call of a pool has neither buffers nor a cache"));

@@ -56,7 +56,8 @@ pub struct sdx_tensor {
     /// Size of `data` in bytes; must match `dtype` and `dims`.
     pub bytes: usize,
     /// If nonzero, `data` is an address (`CUdeviceptr`) in the memory of the GPU and the context that the model was loaded
-    /// in. Work that writes it has been waited for, or is on the session's `cuda_stream`.
+    /// in; it is copied within the GPU if it is not aligned to 16 bytes. Work that writes it has been waited for, or is on
+    /// the session's `cuda_stream`. Booleans are 0 or 1, and elements of 2 or 4 bits are extended to their byte.
     pub on_device: i32,
 }
 
@@ -112,8 +113,9 @@ pub struct Given<'a> {
     pub inputs: Vec<(&'a str, TensorView<'a>)>,
     /// Name and memory of each output that has a buffer.
     pub buffers: Vec<(&'a str, TensorBuffer<'a>)>,
-    /// The inputs and buffers in the memory of a GPU.
+    /// Name and tensor of each input in the memory of a GPU.
     pub device_inputs: Vec<(&'a str, DeviceTensor)>,
+    /// Name and memory of each output that is written to the memory of a GPU.
     pub device_buffers: Vec<(&'a str, DeviceTensor)>,
     /// The caller's structs of `buffers`, and then of `device_buffers`.
     at: Vec<*mut sdx_buffer>,
@@ -154,9 +156,10 @@ impl<'a> Given<'a> {
             let name = unsafe { text(buffer.name, "sdx_buffer.name") }?;
             let dtype = dtype_of(buffer.dtype).map_err(|e| e.node(format!("output `{name}`")))?;
             if buffer.on_device != 0 {
+                let address = device_address(buffer.data, buffer.bytes, "sdx_buffer.data")?;
                 // SAFETY: the caller guarantees that nothing else uses the memory.
-                let space = unsafe { DeviceTensor::space(dtype, buffer.data.addr() as u64, buffer.bytes) }?;
-                given.device_buffers.push((name, space));
+                let space = unsafe { DeviceTensor::space(dtype, address, buffer.bytes) };
+                given.device_buffers.push((name, space.map_err(|e| e.node(format!("output `{name}`")))?));
                 device_at.push(one.cast_mut());
                 continue;
             }
@@ -226,12 +229,21 @@ impl<'a> Given<'a> {
     }
 }
 
+/// Returns an address in the memory of a GPU.
+fn device_address(data: *const c_void, bytes: usize, name: &str) -> Result<u64> {
+    match data.is_null() && bytes > 0 {
+        true => Err(wrong(format!("`{name}` is null"))),
+        false => Ok(data.addr() as u64),
+    }
+}
+
 /// Returns an input in the memory of a GPU.
 ///
 /// SAFETY: as for [`DeviceTensor::new`].
 unsafe fn on_device(dtype: DType, dims: &[usize], given: &sdx_tensor) -> Result<DeviceTensor> {
+    let address = device_address(given.data, given.bytes, "sdx_tensor.data")?;
     // SAFETY: the caller guarantees it.
-    let tensor = unsafe { DeviceTensor::new(dtype, dims, given.data.addr() as u64) }?;
+    let tensor = unsafe { DeviceTensor::new(dtype, dims, address) }?;
     match tensor.bytes() == given.bytes {
         true => Ok(tensor),
         false => Err(wrong(format!("{dims:?} elements of {dtype} have {} bytes, not {}", tensor.bytes(), given.bytes))),

@@ -176,6 +176,8 @@ int main(int argc, char **argv) {
     input.bytes = sizeof x;
     buffer.data = (void *)(uintptr_t)x_at;
     REFUSED(sdx_run(gpu, &call, NULL), "E0301", "overlaps that of `x`");
+    buffer.data = NULL;
+    REFUSED(sdx_run(gpu, &call, NULL), "E0001", "`sdx_buffer.data` is null");
     buffer.data = (void *)(UINTPTR_MAX - 3);
     REFUSED(sdx_run(gpu, &call, NULL), "E0202", "beyond the largest address");
     buffer.data = y;

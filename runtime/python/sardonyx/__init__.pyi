@@ -87,8 +87,15 @@ class Model:
     def call_bytes(self, entry: str = "main", **sizes: int) -> Optional[CallBytes]:
         """Of a call whose symbols have these sizes: `model.call_bytes(batch=8, seq=128)`. None where nothing bounds it."""
     def session(
-        self, *, threads: int = 1, pinned: bool = False, memory_bytes_max: Optional[int] = None
-    ) -> Session: ...
+        self,
+        *,
+        threads: int = 1,
+        pinned: bool = False,
+        memory_bytes_max: Optional[int] = None,
+        cuda_stream: int = 0,
+    ) -> Session:
+        """`cuda_stream` is the address of a stream of the model's GPU that calls work on, as `torch.cuda.Stream.cuda_stream`
+        has it; 0 for one of the session's own."""
     def pool(
         self,
         *,
@@ -125,13 +132,17 @@ class Session:
         outputs: Optional[Sequence[str]] = None,
         *,
         entry: str = "main",
-        out: Optional[Dict[str, npt.NDArray[Any]]] = None,
+        out: Optional[Dict[str, Any]] = None,
         cache: Optional[Cache] = None,
         timeout: Optional[float] = None,
         cancel: Optional[Cancel] = None,
-    ) -> Dict[str, npt.NDArray[Any]]:
+    ) -> Dict[str, Any]:
         """Arrays, and what speaks DLPack, by name of the input. `outputs` are those to return, all where it is absent.
-        `out` has arrays that outputs are written to. `timeout` is in seconds (E0305)."""
+        `out` has arrays that outputs are written to. `timeout` is in seconds (E0305).
+
+        With a model on a GPU, inputs and arrays of `out` may be in its memory (`__cuda_array_interface__`: tensors of PyTorch,
+        arrays of CuPy and Numba). Work on them that their owner names no stream for has been waited for, or is on the
+        session's stream. Outputs that are not in `out` are NumPy arrays."""
     def cache(self, capacity: int, *, entry: str = "main") -> Cache: ...
     def trim(self) -> int:
         """Gives the memory of the idle session back to the system; returns the number of bytes."""

@@ -1,6 +1,7 @@
 //! NumPy arrays  <=>  tensors, in place
 
 use crate::error::{raised, wrong};
+use crate::gpu::GpuArray;
 use numpy::npyffi::flags::NPY_ARRAY_WRITEABLE;
 use numpy::{PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
 use pyo3::prelude::*;
@@ -49,6 +50,7 @@ pub enum Input<'py> {
     Array(Bound<'py, PyUntypedArray>, DType),
     /// NumPy has no contiguous storage for strings, so they are copied.
     Strings(Tensor),
+    OnGpu(GpuArray<'py>),
 }
 
 impl<'py> Input<'py> {
@@ -56,7 +58,11 @@ impl<'py> Input<'py> {
     /// copied only if it is not contiguous or has another byte order.
     pub fn new(name: &str, value: &Bound<'py, PyAny>) -> PyResult<Input<'py>> {
         let py = value.py();
-        let array = match value.cast::<PyUntypedArray>() {
+        let array = value.cast::<PyUntypedArray>();
+        if let (Err(_), Some(array)) = (&array, GpuArray::new(name, value, false)?) {
+            return Ok(Input::OnGpu(array));
+        }
+        let array = match array {
             Ok(array) => array.clone(),
             Err(_) if value.hasattr("__dlpack__")? => numpy(py)?.call_method1("from_dlpack", (value,))?.cast_into()?,
             Err(_) => numpy(py)?.call_method1("asarray", (value,))?.cast_into()?,
@@ -75,17 +81,20 @@ impl<'py> Input<'py> {
         Ok(Input::Array(array, dtype.ok_or_else(|| wrong(format!("the input `{name}` has no type of tensors")))?))
     }
 
-    /// The array from which the input is read; `None` for strings.
+    /// The array of the host from which the input is read; `None` for strings.
     pub fn array(&self) -> Option<&Bound<'py, PyUntypedArray>> {
         match self {
             Input::Array(array, _) => Some(array),
-            Input::Strings(_) => None,
+            Input::Strings(_) | Input::OnGpu(_) => None,
         }
     }
 
     pub fn view(&self) -> PyResult<TensorView<'_>> {
         match self {
             Input::Strings(tensor) => Ok(tensor.into()),
+            Input::OnGpu(_) => {
+                Err(wrong("an array in the memory of a GPU is for `Session.run`, on a model on that GPU"))
+            }
             Input::Array(array, dtype) => {
                 // SAFETY: a contiguous array has this many bytes, and lives as long as `self`. If its content is
                 // modified during a call, the call reads old or new values.
@@ -124,12 +133,15 @@ fn strings(name: &str, array: &Bound<'_, PyUntypedArray>) -> PyResult<Tensor> {
     Ok(Tensor::from_strings(array.shape().to_vec(), &texts))
 }
 
+/// Returns the type of this kind and size in NumPy, such as `f4`.
+pub fn dtype_named(numpy: &str) -> Option<DType> {
+    TYPES.iter().find(|(_, known, other)| other.is_none() && *known == numpy).map(|(dtype, ..)| *dtype)
+}
+
 fn dtype_of(array: &Bound<'_, PyUntypedArray>) -> PyResult<Option<DType>> {
     let dtype = array.dtype();
-    let known = format!("{}{}", char::from(dtype.kind()), dtype.itemsize());
-    let found = TYPES.iter().find(|(_, numpy, other)| other.is_none() && *numpy == known);
-    if let Some((found, ..)) = found {
-        return Ok(Some(*found));
+    if let Some(found) = dtype_named(&format!("{}{}", char::from(dtype.kind()), dtype.itemsize())) {
+        return Ok(Some(found));
     }
     let name: String = dtype.getattr("name")?.extract()?;
     Ok(TYPES.iter().find(|(.., other)| *other == Some(name.as_str())).map(|(found, ..)| *found))

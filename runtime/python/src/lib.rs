@@ -1,10 +1,11 @@
-//! `sardonyx._native`: models, sessions and caches as Python objects; NumPy arrays are read and written in place
+//! `sardonyx._native`: models, sessions, caches and pools as Python objects; NumPy arrays are read and written in place
 //!
-//! The interpreter's lock is released while a model is loaded and while a call runs. `sardonyx/__init__.pyi` declares
-//! the interface with its types.
+//! Python's global interpreter lock is released while a model is loaded and while a call runs. `sardonyx/__init__.pyi`
+//! declares the interface with its types.
 
 mod arrays;
 mod error;
+mod gpu;
 mod model;
 mod pool;
 mod session;

@@ -131,15 +131,16 @@ impl Model {
         }))
     }
 
-    #[pyo3(signature = (*, threads = 1, pinned = false, memory_bytes_max = None))]
+    #[pyo3(signature = (*, threads = 1, pinned = false, memory_bytes_max = None, cuda_stream = 0))]
     fn session(
         &self,
         py: Python<'_>,
         threads: usize,
         pinned: bool,
         memory_bytes_max: Option<usize>,
+        cuda_stream: usize,
     ) -> PyResult<Session> {
-        Session::open(py, &self.0, threads, pinned, memory_bytes_max)
+        Session::open(py, &self.0, threads, pinned, memory_bytes_max, cuda_stream)
     }
 
     #[pyo3(signature = (*, sessions = None, threads = 1, waiting_max = 128, memory_bytes_max = None))]

@@ -2,16 +2,21 @@
 
 use crate::arrays::{self, Input};
 use crate::error::{detached, raised, wrong};
+use crate::gpu::{GpuArray, on_stream};
 use numpy::PyUntypedArray;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PySlice, PyTuple};
-use sardonyx_runtime::{self as runtime, Error, RunOptions, SessionOptions, TensorBuffer, TensorView};
+use sardonyx_runtime::{self as runtime, DeviceTensor, Error, RunOptions, SessionOptions, TensorBuffer, TensorView};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
 #[pyclass(frozen, module = "sardonyx")]
-pub struct Session(runtime::Session);
+pub struct Session {
+    session: runtime::Session,
+    /// The caller's stream, as an address; 0 for one of its own.
+    cuda_stream: usize,
+}
 
 #[pyclass(frozen, module = "sardonyx")]
 #[derive(Default)]
@@ -27,9 +32,11 @@ impl Session {
         threads: usize,
         pinned: bool,
         memory_bytes_max: Option<usize>,
+        cuda_stream: usize,
     ) -> PyResult<Session> {
         let options = SessionOptions::default().threads(threads).pinned(pinned).memory_bytes_max(memory_bytes_max);
-        detached(py, || model.session(&options)).map(Session)
+        let options = on_stream(options, cuda_stream);
+        detached(py, || model.session(&options)).map(|session| Session { session, cuda_stream })
     }
 }
 
@@ -50,21 +57,50 @@ impl Session {
     ) -> PyResult<Bound<'py, PyDict>> {
         let options = run_options(outputs, timeout, cancel)?;
         let (names, given) = gathered(inputs)?;
-        let views = given.iter().map(Input::view).collect::<PyResult<Vec<TensorView>>>()?;
-        let views: Vec<(&str, TensorView)> = names.iter().map(String::as_str).zip(views).collect();
-        let targets = out.map_or(Ok(vec![]), |out| targets(out, &given))?;
-        let buffers = targets.iter().map(|(name, array)| Ok((name.as_str(), arrays::buffer(name, array)?)));
-        let mut buffers: Vec<(&str, TensorBuffer)> = buffers.collect::<PyResult<_>>()?;
+        let (targets, on_gpu) = out.map_or(Ok((vec![], vec![])), |out| targets(out, &given))?;
         let mut held = cache.map(Cache::lock).transpose()?;
-        let (session, held_cache) = (&self.0, held.as_deref_mut());
-        let returned = detached(py, || match held_cache {
-            Some(cache) => session.run_cached(entry, &views, &mut buffers, cache, &options),
-            None => session.run_with(entry, &views, &mut buffers, &options),
-        })?;
-        let result = PyDict::new(py);
-        for ((name, array), (_, buffer)) in targets.iter().zip(&buffers) {
-            result.set_item(name, written(array, buffer.dims())?)?;
-        }
+        let (session, held_cache, result) = (&self.session, held.as_deref_mut(), PyDict::new(py));
+        let returned = if on_gpu.is_empty() && !given.iter().any(|input| matches!(input, Input::OnGpu(_))) {
+            let views = given.iter().map(Input::view).collect::<PyResult<Vec<TensorView>>>()?;
+            let views: Vec<(&str, TensorView)> = names.iter().map(String::as_str).zip(views).collect();
+            let buffers = targets.iter().map(|(name, array)| Ok((name.as_str(), arrays::buffer(name, array)?)));
+            let mut buffers: Vec<(&str, TensorBuffer)> = buffers.collect::<PyResult<_>>()?;
+            let returned = detached(py, || match held_cache {
+                Some(cache) => session.run_cached(entry, &views, &mut buffers, cache, &options),
+                None => session.run_with(entry, &views, &mut buffers, &options),
+            })?;
+            for ((name, array), (_, buffer)) in targets.iter().zip(&buffers) {
+                result.set_item(name, written(array, buffer.dims())?)?;
+            }
+            returned
+        } else {
+            if let Some((name, _)) = targets.first() {
+                return Err(wrong(format!(
+                    "the array for `{name}` must be in the memory of the GPU, as others of the call"
+                )));
+            }
+            let on_stream = |input: &Input| match input {
+                Input::OnGpu(array) => Some(array.for_session_on(self.cuda_stream)),
+                Input::Array(..) | Input::Strings(_) => None,
+            };
+            let tensors: Vec<Option<DeviceTensor>> = given.iter().map(on_stream).collect();
+            let inputs = names.iter().zip(&given).zip(&tensors).map(|((name, input), tensor)| match tensor {
+                Some(tensor) => Ok((name.as_str(), runtime::Input::Device(tensor))),
+                None => Ok((name.as_str(), runtime::Input::Host(input.view()?))),
+            });
+            let inputs = inputs.collect::<PyResult<Vec<(&str, runtime::Input)>>>()?;
+            let outputs = on_gpu.iter().map(|(name, array)| (name.as_str(), array.for_session_on(self.cuda_stream)));
+            let mut outputs: Vec<(&str, DeviceTensor)> = outputs.collect();
+            let returned = detached(py, || session.run_on_device(entry, &inputs, &mut outputs, held_cache, &options))?;
+            for ((name, given), (_, output)) in on_gpu.iter().zip(&outputs) {
+                let is_full = given.shape == output.dims();
+                result.set_item(
+                    name,
+                    if is_full { given.array.clone() } else { written(&given.array, output.dims())? },
+                )?;
+            }
+            returned
+        };
         for (name, tensor) in returned {
             result.set_item(name, arrays::array(py, tensor)?)?;
         }
@@ -74,17 +110,17 @@ impl Session {
     /// Creates an empty cache for `capacity` positions.
     #[pyo3(signature = (capacity, *, entry = "main"))]
     fn cache(&self, capacity: usize, entry: &str) -> PyResult<Cache> {
-        self.0.cache(entry, capacity).map(|cache| Cache(Mutex::new(cache))).map_err(raised)
+        self.session.cache(entry, capacity).map(|cache| Cache(Mutex::new(cache))).map_err(raised)
     }
 
     /// Releases the memory of an idle session, and returns the number of bytes.
     fn trim(&self, py: Python<'_>) -> usize {
-        py.detach(|| self.0.trim())
+        py.detach(|| self.session.trim())
     }
 
     #[getter]
     fn threads(&self) -> usize {
-        self.0.threads()
+        self.session.threads()
     }
 }
 
@@ -115,17 +151,23 @@ pub fn run_options(
     Ok(options)
 }
 
-/// Returns the arrays to which outputs are written. They must not share memory with each other or with inputs.
-fn targets<'py>(
-    out: &Bound<'py, PyDict>,
-    inputs: &[Input<'py>],
-) -> PyResult<Vec<(String, Bound<'py, PyUntypedArray>)>> {
-    let one = |(name, array): (Bound<'py, PyAny>, Bound<'py, PyAny>)| {
+/// Arrays of the host, and of a GPU, to which outputs are written, with the outputs' names.
+type Targets<'py> = (Vec<(String, Bound<'py, PyUntypedArray>)>, Vec<(String, GpuArray<'py>)>);
+
+/// Returns the arrays to which outputs are written. Those of the host must not share memory with each other or with
+/// inputs; the runtime checks those of a GPU.
+fn targets<'py>(out: &Bound<'py, PyDict>, inputs: &[Input<'py>]) -> PyResult<Targets<'py>> {
+    let (mut all, mut on_gpu): Targets<'py> = (vec![], vec![]);
+    for (name, array) in out.iter() {
         let name: String = name.extract()?;
-        let array = array.cast_into().map_err(|_| wrong(format!("`out` has no array for `{name}`")))?;
-        Ok((name, array))
-    };
-    let all: Vec<(String, Bound<'py, PyUntypedArray>)> = out.iter().map(one).collect::<PyResult<_>>()?;
+        match array.cast::<PyUntypedArray>() {
+            Ok(array) => all.push((name, array.clone())),
+            Err(_) => match GpuArray::new(&name, &array, true)? {
+                Some(array) => on_gpu.push((name, array)),
+                None => return Err(wrong(format!("`out` has no array for `{name}`"))),
+            },
+        }
+    }
     for (i, (name, array)) in all.iter().enumerate() {
         let others = all[..i].iter().map(|(_, array)| array);
         for other in others.chain(inputs.iter().filter_map(Input::array)) {
@@ -134,11 +176,11 @@ fn targets<'py>(
             }
         }
     }
-    Ok(all)
+    Ok((all, on_gpu))
 }
 
 /// Returns the part of the array that a call has written, with the output's dimensions.
-fn written<'py>(array: &Bound<'py, PyUntypedArray>, dims: &[usize]) -> PyResult<Bound<'py, PyAny>> {
+fn written<'py>(array: &Bound<'py, PyAny>, dims: &[usize]) -> PyResult<Bound<'py, PyAny>> {
     let n = dims.iter().product::<usize>() as isize;
     let front = array.call_method1("reshape", (-1,))?.get_item(PySlice::new(array.py(), 0, n, 1))?;
     front.call_method1("reshape", (PyTuple::new(array.py(), dims)?,))

@@ -111,6 +111,12 @@ pub(crate) trait Device: Send + Sync {
     /// Creates a queue, on a stream of the caller if there is one. Errors: E0001 if the device has no such stream.
     fn queue(self: Arc<Self>, threads: Threads, stream: Option<NonZeroUsize>) -> Result<Box<dyn Queue>>;
 
+    /// Waits for work on a stream of the caller. Errors: E0001 if it belongs to another context, E0405 and E0410 of the
+    /// driver, a defect if the device has no streams.
+    fn wait_for(&self, _stream: NonZeroUsize) -> Result<()> {
+        Err(Error::defect("a stream of a device that has none"))
+    }
+
     /// Records in the report that the host computes a step of a call instead of this device.
     fn host_computes(&self) {}
 

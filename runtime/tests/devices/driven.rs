@@ -242,6 +242,21 @@ fn tensors_on_the_driver() {
         );
         assert_eq!((from_gpu(to, 6)[..5].to_vec(), from_gpu(to, 6)[5]), (expected[0].2.clone(), 7.0));
     }
+    // Work on a stream of the caller has not filled the input yet.
+    let (from, to) = (on_gpu(&[0.0; 40], 0), on_gpu(&[0.0; 5], 0));
+    let (mut context, mut stream) = (std::ptr::null_mut(), std::ptr::null_mut());
+    // SAFETY: the driver writes its results to the given locations; the values and the memory stay.
+    let (input, output) = unsafe {
+        assert_eq!(sys::cuDevicePrimaryCtxRetain(&mut context, 0), SUCCESS);
+        assert_eq!(sys::cuCtxPushCurrent_v2(context), SUCCESS);
+        assert_eq!(sys::cuStreamCreate(&mut stream, 1), SUCCESS);
+        assert_eq!(sys::cuMemcpyHtoDAsync_v2(from, values.as_ptr().cast(), 160, stream), SUCCESS);
+        assert_eq!(sys::cuCtxPopCurrent_v2(&mut context), SUCCESS);
+        let input = DeviceTensor::new(DType::F32, &[5, 8], from).unwrap().used_on(stream.cast());
+        (input, DeviceTensor::space(DType::F32, to, 20).unwrap())
+    };
+    gpu.run_on_device("main", &[("x", (&input).into())], &mut [("y", output)], None, &RunOptions::default()).unwrap();
+    assert_eq!(from_gpu(to, 5), expected[0].2);
     // SAFETY: nothing uses the memory.
     let of = |bytes, dtype| unsafe { DeviceTensor::space(dtype, 0x1000, bytes) };
     let space = |bytes| of(bytes, DType::F32).unwrap();
@@ -265,6 +280,20 @@ fn tensors_on_the_driver() {
     let message = "the output `y` has type f32, but its buffer is of i32";
     assert_eq!(run(of(20, DType::I32).unwrap()), ("E0301", message.into()));
     assert_eq!(of(20, DType::String).unwrap_err().code, "E0107");
+}
+
+/// Runs `runtime/python/tests/cuda.py` in an environment that has the module.
+#[test]
+#[ignore = "cargo xtask test --suite embedding"]
+fn arrays_of_python() {
+    let (dir, driver) = (tempfile::tempdir().unwrap(), driver());
+    let path = dir.path().join("layers.sdx");
+    layers().write(&path);
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/python/tests/cuda.py");
+    let python = std::env::var_os("SARDONYX_PYTHON").expect("SARDONYX_PYTHON is a Python with NumPy");
+    let mut command = std::process::Command::new(python);
+    let done = command.arg(script).arg(&path).env("LD_LIBRARY_PATH", driver.path()).output().unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
 }
 
 #[test]

@@ -38,7 +38,9 @@ pub fn command(context: &Context, args: &[String]) -> Result<()> {
     let mut tests = Command::new(&python);
     tests.arg(context.root.join("runtime/python/tests/test_sardonyx.py")).env("PYTHONPATH", &module);
     tests.env("SARDONYX_COMPILER", &compiler).env("SARDONYX_ONNX", &model);
-    run(tests.env("SARDONYX_ENCODER", &encoder).env("SARDONYX_DECODER", &decoder))
+    run(tests.env("SARDONYX_ENCODER", &encoder).env("SARDONYX_DECODER", &decoder))?;
+    let on_gpu = ["test", "-p", "sardonyx-runtime", "--test", "devices", "--", "--ignored", "arrays_of_python"];
+    run(context.cargo(on_gpu).env("SARDONYX_PYTHON", &python).env("PYTHONPATH", &module))
 }
 
 /// Lays the module out as in a wheel: the library beside the Python files.

@@ -76,6 +76,10 @@ impl Device for Cuda {
         self.context.describe().ok()
     }
 
+    fn wait_for(&self, stream: NonZeroUsize) -> Result<()> {
+        Ordered::of_caller(&self.context, stream)?.wait()
+    }
+
     fn allocate(self: Arc<Self>, bytes: usize, _: &dyn Fn() -> String) -> Result<Block> {
         let _here = self.context.enter()?;
         let mut address = 0;
