@@ -203,31 +203,17 @@ impl Pool {
         f(0);
     }
 
-    /// Calls `f(worker, begin, end)` on chunks that together cover `0..n`, each exactly once. Which worker gets which
-    /// chunk is unspecified.
+    /// Calls `f(worker, begin, end)` on chunks that together cover `0..n`, each exactly once. Each worker begins with its
+    /// own part of the items, then takes chunks of other parts. So what one kernel writes is mostly read by the same
+    /// worker in the next kernel, and need not move between the caches of two processors.
     pub fn for_each(&self, n: i64, f: &(dyn Fn(usize, i64, i64) + Sync)) {
         let threads = self.threads() as i64;
-        if threads == 1 || n <= 1 {
-            return if n > 0 {
-                f(0, 0, n)
-            };
-        }
-        let chunk = (n / (threads * 4)).max(1);
-        let next = AtomicI64::new(0);
-        self.run(&|worker| {
-            loop {
-                let begin = next.fetch_add(chunk, Ordering::Relaxed);
-                if begin >= n {
-                    return;
-                }
-                f(worker, begin, begin.saturating_add(chunk).min(n));
-            }
-        });
+        let chunk = if threads == 1 { n.max(1) } else { (n / (threads * 4)).max(1) };
+        self.in_parts(n, (chunk, false), &|| true, f);
     }
 
-    /// As `for_each`, for work that is repeated: each worker begins with its own items, the same in every call, in
-    /// ascending order or, with `back`, in descending order; then it takes items of other workers. Calls `go_on` before
-    /// each item.
+    /// As `for_each`, for work that is repeated: item by item, in ascending order or, with `back`, in descending order.
+    /// Calls `go_on` before each item: once it returns false, the remaining items are skipped.
     pub fn for_each_again(
         &self,
         n: i64,
@@ -235,53 +221,56 @@ impl Pool {
         go_on: &(dyn Fn() -> bool + Sync),
         f: &(dyn Fn(usize, i64, i64) + Sync),
     ) {
-        let threads = self.threads();
-        if threads == 1 || n <= 1 {
-            let items = (0..n).map(|at| if back { n - 1 - at } else { at });
-            return items.take_while(|_| go_on()).for_each(|item| f(0, item, item + 1));
-        }
-        if threads > PARTS_MAX {
-            return self.for_each_while(n, go_on, f);
-        }
-        let parts = threads as i64;
-        let begin = |part: i64| n / parts * part + (n % parts).min(part);
-        let next = [const { OwnLine(AtomicI64::new(0)) }; PARTS_MAX];
-        self.run(&|worker: usize| {
-            for part in (worker..threads).chain(0..worker) {
-                let (first, end) = (begin(part as i64), begin(part as i64 + 1));
-                loop {
-                    let at = next[part].0.fetch_add(1, Ordering::Relaxed);
-                    if at >= end - first || !go_on() {
-                        break;
-                    }
-                    let item = if back { end - 1 - at } else { first + at };
-                    f(worker, item, item + 1);
-                }
-            }
-        });
+        self.in_parts(n, (1, back), go_on, f);
     }
 
     /// As `for_each`, but in smaller chunks, also on one thread, and calls `go_on` before each chunk: once it returns
     /// false, the remaining chunks are skipped.
     pub fn for_each_while(&self, n: i64, go_on: &(dyn Fn() -> bool + Sync), f: &(dyn Fn(usize, i64, i64) + Sync)) {
-        let threads = self.threads() as i64;
-        let chunk = (n / (threads * 8)).max(1);
-        let next = AtomicI64::new(0);
-        let work = |worker| {
-            loop {
-                let begin = next.fetch_add(chunk, Ordering::Relaxed);
-                if begin >= n || !go_on() {
-                    return;
+        let chunk = (n / (self.threads() as i64 * 8)).max(1);
+        self.in_parts(n, (chunk, false), go_on, f);
+    }
+
+    /// Calls `f` on chunks of this many items, in descending order if `back` is set.
+    fn in_parts(
+        &self,
+        n: i64,
+        (chunk, back): (i64, bool),
+        go_on: &(dyn Fn() -> bool + Sync),
+        f: &(dyn Fn(usize, i64, i64) + Sync),
+    ) {
+        let threads = self.threads();
+        let parts = threads.min(PARTS_MAX);
+        let begin = |part: usize| {
+            let (part, parts) = (part as i64, parts as i64);
+            n / parts * part + (n % parts).min(part)
+        };
+        let next = [const { OwnLine(AtomicI64::new(0)) }; PARTS_MAX];
+        let work = |worker: usize| {
+            let own = worker * parts / threads;
+            for part in (own..parts).chain(0..own) {
+                let (first, end) = (begin(part), begin(part + 1));
+                loop {
+                    let at = next[part].0.fetch_add(chunk, Ordering::Relaxed);
+                    if at >= end - first {
+                        break;
+                    }
+                    if !go_on() {
+                        return;
+                    }
+                    let to = at.saturating_add(chunk).min(end - first);
+                    match back {
+                        false => f(worker, first + at, first + to),
+                        true => f(worker, end - to, end - at),
+                    }
                 }
-                f(worker, begin, begin.saturating_add(chunk).min(n));
             }
         };
-        if threads == 1 || n <= 1 { work(0) } else { self.run(&work) }
+        if n <= 1 { work(0) } else { self.run(&work) }
     }
 }
 
-/// Maximum number of threads with items of their own in `for_each_again`, which keeps a counter for each thread on its
-/// stack.
+/// Maximum number of parts of the items, for each of which a launch has a counter on its stack. More threads share them.
 const PARTS_MAX: usize = 16;
 
 /// A counter on its own cache line.
