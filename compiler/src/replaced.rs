@@ -1,4 +1,4 @@
-//! an output, the files that are read  =>  E0001 if the output would replace one of them
+//! the path of an output, the files that a command reads  =>  E0001 if the output would replace one of these files
 
 use sardonyx_base::{Error, Result};
 use std::collections::BTreeSet;
@@ -7,13 +7,14 @@ use std::path::{Path, PathBuf};
 /// A file or folder that a command reads, with words that complete the sentence "the output … is …".
 pub type Read<'a> = (&'a str, &'a Path);
 
-/// The model's file and its external data files.
+/// Returns the model's file and its external data files.
 pub fn files_of_model<'a>(path: &'a Path, files: &'a BTreeSet<PathBuf>) -> Vec<Read<'a>> {
     let external = files.iter().map(|file| ("external data of the model", file.as_path()));
     [("the model itself", path)].into_iter().chain(external).collect()
 }
 
-/// Refuses an output that is a file being read, or is inside a folder being read, whatever path or link leads to it.
+/// Refuses an existing output that is one of the files being read, or lies in a folder being read, whatever path or
+/// link leads to it. Errors: E0001.
 pub fn refuse_replacing(output: &Path, read: &[Read]) -> Result<()> {
     // A file that does not exist yet replaces nothing.
     let Ok(there) = output.canonicalize() else { return Ok(()) };

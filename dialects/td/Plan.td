@@ -25,10 +25,11 @@ def Plan_Kernel : Plan_Op<"kernel", [Symbol, IsolatedFromAbove, SingleBlock, NoT
 def Plan_Entry : Plan_Op<"entry", [Symbol, IsolatedFromAbove, SingleBlock, NoTerminator, NoRegionArguments]> {
   let summary = "An entry point: buffers, and the steps that use them, in order";
   let description = [{
-    `states` ["0 1 kept"]: output 1 continues input 0, of which `kept` positions stay unchanged in memory. The types of
-    both give the axis, and the symbols of their capacities along it. An array of strings may follow: the parts that a
-    rank holds of both, in the format of `parts` of sdx.param. `arena` is empty until memory is planned. Entry points
-    that are `internal` are called by host steps of other entry points only.
+    `states` ["0 1 kept"]: output 1 continues input 0, and the symbol `kept` is the number of positions that stay
+    unchanged in memory; without it, there are none. The types of the input and of the output give the axis along which
+    the output is longer, and the capacity of each along that axis. An array of strings may follow: the parts of both
+    that a rank holds, in the format of `parts` of sdx.param. `arena` is empty until memory is planned. Entry points
+    that are `internal` are called only by host steps of other entry points.
   }];
   let arguments = (ins SymbolNameAttr:$sym_name, StrArrayAttr:$symbols, StrArrayAttr:$checks, StrAttr:$arena_bytes,
                        OptionalAttr<ArrayAttr>:$states, UnitAttr:$internal);

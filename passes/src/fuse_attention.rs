@@ -62,8 +62,8 @@ pub fn find(program: &Program, uses: &Uses, sum: usize) -> Option<Site> {
     })
 }
 
-/// Returns the step of class `class` that produces container `id`, if that is its only result and has exactly one
-/// consumer.
+/// Returns the step of class `class` that produces container `id`, if the container is the only result of that step, is
+/// read by exactly one step, and is no output of the program.
 fn only_reader(program: &Program, uses: &Uses, id: usize, class: Class) -> Option<usize> {
     let at = uses.producers[id]?;
     let step = &program.steps[at];
@@ -99,8 +99,9 @@ fn joined(program: &Program, scores: &Step, weights: &Step, sum: &Step) -> Optio
     fits.then_some((k, args))
 }
 
-/// Whether weights are rounded after they have been divided by their sum, as where they become codes. The division then
-/// cannot come last, and a fused kernel would compute the scores of a row again for every element of the result.
+/// Returns whether weights are rounded after they have been divided by their sum, for instance to integer codes. The
+/// division then cannot be moved after the weighted sum, and a fused kernel would compute the scores of a row again for
+/// every element of the result.
 fn rounds_weights(k: &Kernel) -> bool {
     let mut divided: Vec<bool> = vec![];
     k.body.iter().zip(k.levels()).any(|(s, level)| {
@@ -116,7 +117,7 @@ fn rounds_weights(k: &Kernel) -> bool {
     })
 }
 
-/// Whether the kernel computes p = exp(s − m) with one m per row. Fusing another kind of normalisation with the
+/// Returns whether the kernel computes p = exp(s − m) with one m per row. Fusing another kind of normalisation with the
 /// contractions before and after it gains nothing: the rows are short, and the contractions run faster on their own.
 fn has_exponentials(k: &Kernel) -> bool {
     let levels = k.levels();
@@ -158,7 +159,7 @@ fn weights_in_sum(weights: &Step, sum: &Step) -> Option<(Kernel, Vec<usize>)> {
     (same_row && same_levels).then_some((nested.kernel, nested.args))
 }
 
-/// Returns the only load by which a step reads another step's result.
+/// Returns the load by which a step reads another step's result, if there is exactly one and it has no guard.
 fn the_load<'c>(producer: &Step, consumer: &'c Step) -> Option<&'c Memlet> {
     let loads = loads_of(producer, consumer);
     match loads.as_slice() {

@@ -38,7 +38,7 @@ fn answer(session: &Session, request: u64) -> Result<()> {
         .map(|port| Ok((port.name.as_str(), random_input(entry, port, request)?)))
         .collect::<Result<_>>()?;
 
-    // Inputs are borrowed. `TensorView::from_slice(&dims, &values)` borrows a slice of numbers in the same way.
+    // The call borrows its inputs. `TensorView::from_slice(&dims, &values)` borrows a slice of numbers in the same way.
     let inputs: Vec<_> = tensors.iter().map(|(name, tensor)| (*name, tensor.into())).collect();
     let options = RunOptions::default().deadline(Instant::now() + Duration::from_secs(10));
     match session.run_with(&entry.name, &inputs, &mut [], &options) {

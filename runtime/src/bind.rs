@@ -104,7 +104,7 @@ pub fn match_outputs<'a, 'b>(
     Ok(found)
 }
 
-/// Refuses names that are not outputs of the entry point.
+/// Refuses names that are not outputs of the entry point, and names that are given twice. Errors: E0301.
 pub fn check_wanted(entry: &Entry, wanted: Option<&[String]>) -> Result<()> {
     let names: Vec<&str> = wanted.unwrap_or_default().iter().map(String::as_str).collect();
     check_names("output", &entry.outputs, &names)
@@ -289,7 +289,8 @@ fn join(head: String, rest: &[String]) -> String {
     if rest.is_empty() { head } else { format!("{head}, where {}", rest.join(", ")) }
 }
 
-/// Describes a source: `input `mask`, dimension 1`, with the expression if the symbol was solved for.
+/// Describes a source, such as `` input `mask`, dimension 1 ``, and adds the expression of the dimension if it is more
+/// than the symbol.
 pub fn origin(entry: &Entry, source: &Source) -> String {
     let port = &entry.inputs[source.input];
     let expression = match source.is_bare() {

@@ -1,4 +1,4 @@
-//! a model of four layers  =>  the same model with more layers, each a copy of the second under new names
+//! a model of a few layers  =>  the same model with more layers; each added layer is a copy of the second, renamed
 
 use sardonyx::onnx::proto::{ModelProto, NodeProto, ValueInfoProto};
 use std::collections::BTreeSet;
@@ -7,16 +7,16 @@ use std::collections::BTreeSet;
 pub struct Layers {
     /// Text before the number, such as `/model/layers.`.
     pub prefix: &'static str,
-    /// Name of the value that a layer passes to the next one: the part after the layer's number and `/`.
+    /// Name of the value that a layer passes to the next one, without the prefix, the layer's number and `/`.
     pub carried: &'static str,
-    /// Text before the layer's number in the names of states: for inputs, and for the outputs that continue them.
+    /// Texts before the layer's number in the names of states: one for inputs, one for the outputs that continue them.
     pub states: &'static [&'static str],
     /// Number of layers of the given model, at least 2.
     pub n: usize,
 }
 
 impl Layers {
-    /// Returns the model with `n` layers; `None` if it does not have these names.
+    /// Returns the model with `n` layers; `None` if the model does not have these names.
     pub fn deepened(&self, model: &ModelProto, n: usize) -> Option<ModelProto> {
         let mut out = model.clone();
         let graph = out.graph.as_mut()?;

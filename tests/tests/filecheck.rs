@@ -1,7 +1,8 @@
 //! tests/filecheck/**/*.mlir  =>  one test per file, which runs its `// RUN:` lines in bash with our and LLVM's tools
 //!
-//! `%s` is the file, `%t` a path for temporary output. A line that ends in `\` continues in the next RUN line.
-//! `cargo test -p sardonyx-tests --test filecheck NAME` runs the files whose path contains NAME.
+//! In a RUN line, `%s` stands for the file and `%t` for a path for temporary output. A RUN line that ends in `\`
+//! continues in the next one. `cargo test -p sardonyx-tests --test filecheck NAME` runs the files whose path below
+//! `tests/filecheck` contains NAME.
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use sardonyx_tests::programs::program;
@@ -14,7 +15,7 @@ fn main() {
     let mut files = vec![];
     collect(&root, &mut files);
     files.sort();
-    // Listing tests must not build anything.
+    // A call that only lists the tests must not build the programs, which `tools` does.
     let tools = if arguments.list { Ok(vec![]) } else { tools() };
     let trials = files.into_iter().map(|file| trial(&root, file, tools.clone())).collect();
     libtest_mimic::run(&arguments, trials).exit();
@@ -36,10 +37,10 @@ fn trial(root: &Path, file: PathBuf, tools: Result<Vec<PathBuf>, String>) -> Tri
     Trial::test(name, move || check(&file, &tools?))
 }
 
-/// Folders that hold the programs of the RUN lines.
+/// Returns the folders of the programs that RUN lines call: ours, which are built first, and LLVM's.
 fn tools() -> Result<Vec<PathBuf>, String> {
     let optimiser = program("sardonyx-opt");
-    let ours = optimiser.parent().ok_or("a program lies in a folder")?;
+    let ours = optimiser.parent().ok_or("the path of `sardonyx-opt` has no folder")?;
     let prefix = std::env::var("MLIR_SYS_220_PREFIX").unwrap_or_else(|_| "/usr/lib/llvm-22".into());
     let llvm = Path::new(&prefix).join("bin");
     match ["FileCheck", "not", "split-file"].iter().find(|tool| !llvm.join(tool).exists()) {
@@ -62,7 +63,7 @@ fn check(file: &Path, tools: &[PathBuf]) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Commands of a file, with continuation lines joined.
+/// Returns the commands in the RUN lines of a file, with continuation lines joined.
 fn run_lines(text: &str) -> Vec<String> {
     let mut commands: Vec<String> = vec![];
     let mut open = false;

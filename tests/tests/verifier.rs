@@ -1,4 +1,4 @@
-//! one change to a valid artifact, with correct hashes  =>  the error that refuses it, before native code has run
+//! one change to a valid artifact, with recomputed hashes  =>  the error that refuses it before native code runs
 //!
 //! Rules about the plan alone are tested in `runtime/tests/hostile.rs`, with kernels written for that test. Here the
 //! plan comes from the compiler, and its kernels declare their launch requirements.
@@ -26,7 +26,7 @@ impl Change {
         &mut self.plan.entries[0].body.as_mut().unwrap().steps
     }
 
-    /// The first host step.
+    /// Returns the first host step.
     fn host(&mut self) -> &mut Host {
         let mut hosts = self.steps().iter_mut().filter_map(|s| match &mut s.action {
             Some(Action::Host(host)) => Some(host),
@@ -60,7 +60,7 @@ impl Change {
     }
 }
 
-/// Error code, words of the message, and the change.
+/// The expected error code, a part of the expected message, and the change.
 type Row = (&'static str, &'static str, fn(&mut Change));
 
 static AT_LOAD: &[Row] = &[
@@ -207,7 +207,8 @@ fn what_is_wrong_for_a_shape_is_refused_at_the_call() {
     assert!(found.is_empty(), "{}", found.join("\n"));
 }
 
-/// Without the check, the kernel would read the first row, as it does for every index that is out of range.
+/// Without the check, the kernel would read row 0, which does not exist: it replaces every index that is out of range
+/// by 0.
 #[test]
 fn a_lookup_in_a_table_without_rows_is_refused() {
     let net = Net::new().input("table", DType::F32, "n 1000").input("ids", DType::I64, "k");
@@ -227,8 +228,8 @@ fn a_lookup_in_a_table_without_rows_is_refused() {
     assert_eq!(call(2, 3).unwrap(), [3, 1000]);
 }
 
-/// Changes that confuse strings with plain bytes. Strings and other opaque values of host steps have no size that a
-/// plan could state, and their buffers hold no bytes.
+/// Changes that make a plan use strings as plain bytes, or plain bytes as strings. Strings and other opaque values of
+/// host steps have no size that a plan could state, and their buffers hold no bytes.
 static OF_STRINGS: &[Row] = &[
     ("E0401", "holds no bytes, but a value for host steps", |c| {
         let text = c.host().results[0].value.as_ref().unwrap().buffer;

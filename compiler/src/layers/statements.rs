@@ -1,7 +1,7 @@
-//! a kernel, its inputs  =>  the values of its statements, not repeated along dimensions without influence on them
+//! a kernel, its inputs  =>  the values of its statements, without the dimensions that they do not depend on
 //!
-//! A reduction over a row has the same value at every column of the iteration space, but the model holds it once per
-//! row.
+//! In the iteration space of a kernel, the result of a reduction over a row is repeated at every column; the tensor of
+//! the ONNX model has one element per row. To be compared with the model's tensors, a value must not be repeated.
 
 use sardonyx_base::dim::Symbol;
 use sardonyx_base::{Dim, Result, Tensor};
@@ -9,10 +9,11 @@ use sardonyx_dialects::flow::kernel::Level;
 use sardonyx_dialects::flow::{Body, Class, Kernel};
 use sardonyx_dialects::interp::{KernelCall, run_statements};
 
-/// Statements with more values than this over the iteration space are not evaluated.
+/// Values of statements with more elements than this over the iteration space are not returned.
 const ELEMENTS_MAX: usize = 1 << 24;
 
-/// The values of all statements except those for which `skip` is true.
+/// Returns the values of the kernel's statements, except those for which `skip` returns true, those at deep level, and
+/// those with too many elements.
 pub fn values(call: &KernelCall, skip: &dyn Fn(usize) -> bool) -> Result<Vec<Tensor>> {
     let kernel = call.kernel;
     let extent = |dims: &[Dim]| -> Result<usize> {
@@ -35,7 +36,7 @@ pub fn values(call: &KernelCall, skip: &dyn Fn(usize) -> bool) -> Result<Vec<Ten
     for (tensor, used) in all.into_iter().zip(&uses) {
         let Some(whole) = tensor else { continue };
         let once = distinct(&whole, used)?;
-        // A model may contain the repeated value as well, if it has an `Expand`.
+        // The model contains the repeated value as well if it has an `Expand` node.
         if once.len() < whole.len() && whole.len() <= ELEMENTS_MAX / 64 {
             out.push(whole);
         }
@@ -48,7 +49,7 @@ pub fn size(d: &Dim, symbols: &dyn Fn(&str) -> Option<i64>) -> Result<usize> {
     Ok(usize::try_from(d.eval_named(symbols)?).unwrap_or(0))
 }
 
-/// For each statement, which variables of the iteration space it depends on.
+/// Returns, for each statement, whether it depends on each variable of the iteration space.
 fn variables(kernel: &Kernel) -> Vec<Vec<bool>> {
     let mut all: Vec<Vec<bool>> = vec![];
     for statement in &kernel.body {
@@ -82,7 +83,7 @@ fn variables(kernel: &Kernel) -> Vec<Vec<bool>> {
     all
 }
 
-/// Keeps only the first element along every dimension that the values do not depend on.
+/// Removes every dimension that the values do not depend on, by keeping only the first element along it.
 fn distinct(whole: &Tensor, used: &[bool]) -> Result<Tensor> {
     let kept: Vec<usize> = (0..whole.rank()).filter(|&d| used.get(d).copied().unwrap_or(true)).collect();
     if kept.len() == whole.rank() || whole.is_empty() {

@@ -4,7 +4,7 @@ use super::compile::{N, two_wide_layers};
 use super::*;
 use sardonyx::onnx::proto::AttributeProto;
 
-/// Two rows of correlated elements: a sine wave plus small noise.
+/// Returns two rows of correlated elements: a sine wave plus small noise.
 fn rows(wave: f32) -> Vec<f32> {
     (0..2 * N).map(|i| (wave * (i % N) as f32).sin() + 0.1 * ((i * 37 % 11) as f32 / 11.0 - 0.5)).collect()
 }
@@ -111,7 +111,8 @@ fn layers_are_chosen_by_what_the_outputs_lose() {
     assert!(!exists(&f.path("no.sdx")));
 }
 
-/// The score command accepts f32 on its first call, gives the next two candidates 0.25, and accepts all later ones.
+/// The score command is first called for the f32 artifact, to which it gives the score 1. It gives 0.25 to the next two
+/// candidates, and 1 to all later ones.
 #[test]
 fn layers_are_chosen_by_what_a_command_says() {
     let f = Folder::with(two_wide_layers());
@@ -144,7 +145,7 @@ fn layers_are_chosen_by_what_a_command_says() {
     assert!(message.contains("gives no score") && message.contains("no texts"), "{message}");
 }
 
-/// A padded 3x3 convolution from 8 to 64 channels, a ReLU, and a 1x1 convolution.
+/// Returns a graph of a padded 3x3 convolution from 8 to 64 channels, a ReLU, and a 1x1 convolution.
 fn two_convolutions() -> GraphProto {
     let weights = |name: &str, dims: [i64; 4], step: usize| {
         let n = dims.iter().product::<i64>() as usize;

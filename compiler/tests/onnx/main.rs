@@ -19,7 +19,7 @@ static LARGEST_BYTES: AtomicUsize = AtomicUsize::new(0);
 unsafe impl GlobalAlloc for Watched {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         LARGEST_BYTES.fetch_max(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller keeps the contract of `alloc`, which `System` has too: the layout is not empty.
+        // SAFETY: the caller guarantees that the layout is not empty, which is all that `System.alloc` requires.
         unsafe { System.alloc(layout) }
     }
 

@@ -1,7 +1,7 @@
-//! The closed basis of operations: their attributes, and the properties of each kind, which passes ask for
+//! The closed basis of operations: their attributes, and the properties of each kind of operation
 //!
-//! A pass that has to treat every operation asks for its [`Role`]. One that recognises some operations names these, and
-//! has a default for all others that is always right.
+//! A pass that has to treat every operation decides by the operation's [`Role`]. A pass that recognises only some
+//! operations names these, and treats all others in a way that is correct for any operation.
 
 use crate::params::Part;
 use crate::scalar::{Conversion, ReduceFn, ScalarFn};
@@ -15,8 +15,8 @@ pub enum Op {
     Input {
         /// Name of the input, from the argument's attribute `sdx.name`.
         name: String,
-        /// The parts that a rank holds; callers pass the whole tensor, and receive the whole output that continues it.
-        /// Empty if every rank holds all of it.
+        /// The parts that a rank holds; empty if every rank holds all of the input. Callers pass the whole tensor and,
+        /// if an output continues the input, receive that whole output.
         parts: Vec<Part>,
     },
     /// A named tensor in the parameter store (a weight): its values are never in the IR.
@@ -32,12 +32,12 @@ pub enum Op {
     Const(Tensor),
     /// i64 values that are expressions of the symbols: a scalar (rank 0, one entry) or a vector.
     Dims(Vec<Dim>),
-    /// One scalar function on every element; all operands have the result's dimensions.
+    /// Applies one scalar function to every element; all operands have the result's dimensions.
     Map(ScalarFn),
     /// Converts elements to the result's element type.
     Convert(Conversion),
-    /// Combines over `axes` (sorted, distinct), which the result lacks. A reduction over no elements gives the neutral
-    /// element.
+    /// Combines elements over `axes` (sorted, distinct), which the result lacks. A reduction over no elements gives the
+    /// neutral element of the function.
     Reduce {
         /// Function that combines the elements.
         f: ReduceFn,
@@ -72,7 +72,7 @@ pub enum Op {
         axis: usize,
     },
     /// past, new  =>  both concatenated along an axis; the result may share the memory of the past. The past is an
-    /// input with no other use, the result an output; no rewrite of a concat applies to it.
+    /// input with no other use, and the result is an output; rewrites of `Concat` do not apply to this operation.
     Append {
         /// Dimension along which new positions are appended.
         axis: usize,
@@ -84,7 +84,8 @@ pub enum Op {
         /// Dimension of the operand that becomes each dimension of the result.
         perm: Vec<usize>,
     },
-    /// Operand dimension i becomes result dimension dims[i] (increasing); an operand dimension of 1 repeats.
+    /// Dimension i of the operand becomes dimension dims[i] of the result, where `dims` is increasing; a dimension of
+    /// the operand whose extent is 1 may be repeated.
     Broadcast {
         /// Dimension of the result for each dimension of the operand.
         dims: Vec<usize>,
@@ -115,15 +116,15 @@ pub struct Place {
     pub split: Option<(usize, Dim, Dim)>,
 }
 
-/// One result of a host operation. The nodes of a group have the same operation and operands; the operation runs once
-/// for all of them.
+/// One result of a host operation. An operation with several results has a node for each. These nodes form a group:
+/// they have the same operation and operands, and the operation runs once for all of them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Host {
     /// Operation that is run.
     pub op: HostOp,
-    /// Names of the functions that it calls.
+    /// Names of the functions that the operation calls.
     pub bodies: Vec<String>,
-    /// Number of the group, which other nodes share if they are results of the same run.
+    /// Number of the group; nodes with the same number are results of the same execution.
     pub group: usize,
     /// Index of this result among those of the operation.
     pub result: usize,
@@ -132,13 +133,13 @@ pub struct Host {
 }
 
 impl Host {
-    /// Whether both are results of the same run.
+    /// Returns whether both are results of the same execution of an operation.
     pub fn same_run(&self, other: &Host) -> bool {
         (self.group, &self.op, &self.bodies) == (other.group, &other.op, &other.bodies)
     }
 }
 
-/// What an operation does with its operands: the only question about an operation that most analyses ask.
+/// What an operation does with its operands. Most analyses need to know nothing else about an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// Has no operands: an input, a parameter, or known values.
@@ -149,9 +150,9 @@ pub enum Role {
     Reduction,
     /// Sums products of elements.
     Product,
-    /// Shows elements of its only operand in another arrangement, and computes and copies nothing.
+    /// Presents elements of its only operand in another arrangement; computes and copies nothing.
     View,
-    /// Is its operand, and tells the compiler something about it; it is never replaced.
+    /// Returns its operand, and gives the compiler information about it; the operation is never replaced.
     Marker,
     /// Copies elements of its operands to other positions.
     Copy,
@@ -162,7 +163,7 @@ pub enum Role {
 /// The properties that all operations of one kind share.
 #[derive(Clone, Copy, Debug)]
 pub struct Properties {
-    /// The MLIR operation's name; inputs are block arguments and have none.
+    /// The MLIR operation's name; `input` for inputs, which are block arguments.
     pub name: &'static str,
     /// Number of operands; `None` if it depends on the attributes or varies.
     pub operands: Option<usize>,
@@ -171,7 +172,7 @@ pub struct Properties {
 }
 
 impl Op {
-    /// The properties of operations of this kind: one row for each.
+    /// Returns the properties of this kind of operation; the table has one row per kind.
     pub fn properties(&self) -> Properties {
         let row = |name, operands, role| Properties { name, operands, role };
         match self {
@@ -199,17 +200,17 @@ impl Op {
         }
     }
 
-    /// The MLIR operation's name; inputs are block arguments and have none.
+    /// Returns the MLIR operation's name, or `input` for inputs, which are block arguments.
     pub fn name(&self) -> &'static str {
         self.properties().name
     }
 
-    /// What the operation does with its operands.
+    /// Returns what the operation does with its operands.
     pub fn role(&self) -> Role {
         self.properties().role
     }
 
-    /// The data-dependent symbols that the operation binds.
+    /// Returns the data-dependent symbols that the operation binds.
     pub fn binds(&self) -> Vec<&str> {
         match self {
             Op::Bind { symbol } => vec![symbol],
@@ -218,7 +219,7 @@ impl Op {
         }
     }
 
-    /// The dimension expressions among the attributes.
+    /// Returns the dimension expressions among the attributes.
     pub fn dims(&self) -> Vec<&Dim> {
         match self {
             Op::Dims(dims) | Op::Slice { starts: dims, .. } | Op::Pad { low: dims } => dims.iter().collect(),
@@ -232,7 +233,7 @@ impl Op {
         }
     }
 
-    /// As [`Op::dims`], to be changed.
+    /// Returns mutable references to the expressions of [`Op::dims`].
     pub fn dims_mut(&mut self) -> Vec<&mut Dim> {
         match self {
             Op::Dims(dims) | Op::Slice { starts: dims, .. } | Op::Pad { low: dims } => dims.iter_mut().collect(),
@@ -246,7 +247,7 @@ impl Op {
         }
     }
 
-    /// The name and the attributes that tell operations apart, as in `sdx.contract "mk,kn->mn"`.
+    /// Returns the name and the distinguishing attributes of the operation, as in `sdx.contract "mk,kn->mn"`.
     pub fn text(&self) -> String {
         let list = |dims: &[Dim]| dims.iter().map(Dim::to_string).collect::<Vec<_>>().join(", ");
         let attributes = match self {
@@ -284,7 +285,7 @@ pub struct WindowSpec {
 }
 
 impl WindowSpec {
-    /// Number of positions of the window in `extent`, which is at least as long as the window's span.
+    /// Returns the number of positions of the window along `extent`, which must be at least the window's span.
     pub fn places(&self, extent: &Dim) -> Dim {
         let one = Dim::constant(1);
         let span = (self.size.clone() - one.clone()) * Dim::constant(self.dilation);
@@ -305,7 +306,7 @@ pub struct ContractSpec {
 }
 
 impl ContractSpec {
-    /// Parses `bmk,bkn->bmn`; `None` if the text is malformed or breaks a rule of [`ContractSpec`].
+    /// Parses text such as `bmk,bkn->bmn`; `None` if it is malformed or breaks a rule of [`ContractSpec`].
     pub fn parse(text: &str) -> Option<ContractSpec> {
         let (operands, result) = text.split_once("->")?;
         let (left, right) = operands.split_once(',')?;
@@ -318,7 +319,7 @@ impl ContractSpec {
         spec.result.iter().all(|c| spec.left.contains(c) || spec.right.contains(c)).then_some(spec)
     }
 
-    /// The letters of reduced dimensions, in order of first appearance.
+    /// Returns the letters of the reduced dimensions, in order of first appearance.
     pub fn summed(&self) -> Vec<char> {
         let mut out = vec![];
         for &c in self.left.iter().chain(&self.right) {

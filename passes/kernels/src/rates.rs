@@ -15,7 +15,7 @@ pub struct Rates {
     pub vector_ops_per_s: f64,
     /// Multiplications and additions of f32 contractions per second.
     pub contract_ops_per_s: f64,
-    /// The same for contractions of bf16; that of f32 if there is no figure for bf16.
+    /// Multiplications and additions of bf16 contractions per second; those of f32 if there is no figure for bf16.
     pub contract_bf16_ops_per_s: f64,
     /// Seconds to launch one kernel.
     pub launch_s: f64,
@@ -25,7 +25,7 @@ pub struct Rates {
 const TF32_PRODUCTS: f64 = 3.0;
 
 impl Rates {
-    /// Errors: E0406 if the description lacks a required figure.
+    /// Returns the rates of a described device. Errors: E0406 if the description lacks a required figure.
     pub fn new(spec: &DeviceSpec) -> Result<Rates> {
         let lacks = |figure: &str| {
             Error::user("E0406", format!("`{}` has no figure {figure}, which costs are computed with", spec.name))

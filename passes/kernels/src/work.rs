@@ -8,8 +8,9 @@ use sardonyx_base::dim::Symbol;
 use sardonyx_dialects::scalar::ScalarFn;
 
 impl KernelDef {
-    /// Number of floating-point operations: one per scalar function and per reduced element, each counted once per
-    /// value of the variables that it depends on.
+    /// Returns the number of floating-point operations: one per scalar function other than select and one per reduced
+    /// element, if the result is a float. Each is counted once per combination of values of the variables that it
+    /// depends on.
     pub fn flops(&self) -> Dim {
         let deps = self.dependences();
         let mut flops = Dim::constant(0);
@@ -26,8 +27,8 @@ impl KernelDef {
         flops
     }
 
-    /// Bytes that are read and written, each once: for each buffer, one element per point that accesses it, but no more
-    /// than its size.
+    /// Returns the number of bytes that are read and written if each is moved once: for each buffer, one element for
+    /// each point at which an access differs, but no more than the buffer's size.
     pub fn moved_bytes(&self) -> Dim {
         let deps = self.dependences();
         let touched = |accesses: &mut dyn Iterator<Item = &Access>, buffer: usize, storage: &Storage| {
@@ -52,7 +53,7 @@ impl KernelDef {
         bytes
     }
 
-    /// Number of combinations of values of these variables.
+    /// Returns the number of combinations of values of these variables.
     fn points(&self, vars: VarSet) -> Dim {
         (0..self.n_vars()).filter(|v| vars >> v & 1 == 1).fold(Dim::constant(1), |n, v| n * self.extent(v).dim())
     }
@@ -66,7 +67,7 @@ mod tests {
     use sardonyx_dialects::flow::kernel::{Body, Container, Kernel, Memlet, Statement, Store};
     use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 
-    /// Product of [m, 8] and [8, 40] plus a bias.
+    /// The kernel is a product of [m, 8] and [8, 40], plus a bias.
     #[test]
     fn a_product_counts_its_multiplications_additions_and_operands() {
         let dims = |texts: &[&str]| -> Vec<Dim> { texts.iter().map(|t| Dim::parse(t).unwrap()).collect() };

@@ -103,7 +103,7 @@ impl<'m, 't> Machine<'m, 't> {
 /// The work of an operation on one rank.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Work {
-    /// Multiplications and additions of contractions.
+    /// Number of multiplications and additions of contractions.
     pub products: f64,
     pub bytes: f64,
     pub launches: u32,

@@ -1,8 +1,8 @@
 //! a function before and after  =>  each value that is now computed differently, checked against its old computation
 //!
-//! Every use of a value is redirected to the first old value that equals it. Each check therefore involves few rules:
-//! it compares two old values that were found equal, or an old value with a new operation, whose operands are old
-//! values wherever the old function had them.
+//! For the checks, every use of a value is redirected to the first value of the old function that it equals according
+//! to the e-graph. A check therefore involves few rules: it compares two old values that were found equal, or an old
+//! value with a new operation, whose operands are old values wherever such values exist.
 
 use super::Report;
 use crate::class::Class;
@@ -10,8 +10,9 @@ use crate::rewrite::Rewrites;
 use sardonyx_base::Result;
 use sardonyx_dialects::sdx::{Graph, Node, Value};
 
-/// Checks each changed value against its old computation. `first` is the number that the first equality found has among
-/// all rewrites. Errors: E0901 if a value changed.
+/// Checks each value that is computed differently against its old computation. `first` is the number, among all
+/// rewrites, of the first equality that the e-graph found. Errors: E0901 if the two computations have different
+/// results.
 pub fn check(before: &Graph, after: &Graph, report: &Report, first: usize, rewrites: &mut Rewrites) -> Result<()> {
     let the_first = |v: &Value| report.first.get(v.index()).copied().unwrap_or(*v);
     let mut both = before.clone();
@@ -68,7 +69,7 @@ mod tests {
     use sardonyx_dialects::scalar::ScalarFn;
     use sardonyx_dialects::sdx::{Op, TensorType};
 
-    /// f(x) * x
+    /// Returns a graph that computes f(x) * x.
     fn graph(f: ScalarFn) -> Graph {
         let mut g = Graph { name: "f".into(), ..Graph::default() };
         let ty = TensorType::new(DType::F32, vec![Dim::constant(5)]);

@@ -1,16 +1,18 @@
 //! node  =>  picoseconds, from the bytes moved and the operations, on a device described by a few rates
 //!
-//! The model looks at one node at a time, before fusion. A node to be fused is charged what it costs in the kernel:
+//! The model looks at one node at a time, before fusion. A node that fusion should merge into another node's kernel is
+//! charged what it adds to that kernel:
 //!
-//! * contractions, reductions, gathers and concatenations read and write memory, and take a launch each;
+//! * contractions, reductions, gathers and concatenations take a launch each, and read and write memory; reductions are
+//!   charged only a fraction of their reads, because their operands are often computed in the same kernel;
 //! * elementwise functions are fused into those: their operations count, and a fraction of the bytes they write; a map
 //!   of only inputs, parameters and caches takes a launch of its own, and so does a map of a slice;
-//! * scaling the result of a contraction is free: it happens as the result is written;
+//! * scaling the result of a contraction is free: its kernel scales the result as it writes it;
 //! * transposes are charged the same fraction of their reads and writes; broadcasts are index arithmetic, and so are
 //!   slices where the device's kernels read them in place; reshapes cost little more;
-//! * concatenations of parameters cost nothing: they are done when the artifact is written;
+//! * concatenations of parameters cost nothing where they are done when the artifact is written;
 //! * other expressions over parameters cost nothing where weights are prepared at compile time. Elsewhere every call
-//!   would compute them, so their cost is prohibitive.
+//!   would compute them, so maps, contractions, concatenations and gathers of parameters have a prohibitive cost.
 
 use super::expr::Site;
 use super::merging::is_param;
@@ -26,9 +28,9 @@ use sardonyx_kernels::Target;
 pub struct Rates {
     /// Bandwidth of the memory that holds tensors between kernels, in bytes per second.
     pub bytes_per_s: f64,
-    /// Multiplications and additions of contractions.
+    /// Multiplications and additions of contractions per second.
     pub contract_ops_per_s: f64,
-    /// Elementwise additions; the cost of other functions is a multiple of an addition's.
+    /// Elementwise additions per second; the cost of other functions is a multiple of an addition's.
     pub map_ops_per_s: f64,
     /// Nanoseconds to launch one kernel.
     pub launch_ns: f64,
@@ -89,9 +91,9 @@ impl Rates {
         let launch = self.launch_ns * 1e-9;
         let seconds = match s.op() {
             Op::Reshape if is_view(s) => launch * VIEW,
-            // Weights are packed for their kernels from any slice of a parameter.
+            // A slice of a parameter is always free, because weights are packed for their kernels from any slice.
             Op::Slice { .. } if self.slices_in_place || s.is_constant(s.class) => 0.0,
-            // A map reads the slice in place, but a contraction needs a copy of it.
+            // Otherwise a map reads the slice in place, but a contraction needs a copy of it.
             Op::Slice { .. } => memory(written),
             Op::Transpose { .. } => memory((read + written) * FUSED),
             Op::Convert(_) => elements(s.ty()) / self.map_ops_per_s + memory(written * FUSED),
@@ -114,7 +116,8 @@ impl Rates {
                     .filter(|(_, c)| !spec.result.contains(c))
                     .fold(Dim::constant(1), |p, (d, _)| p * d.clone());
                 let sum = sum.eval_named(&|n| Some(extent(n))).unwrap_or(i64::MAX) as f64;
-                // Weights are packed only for one reduced dimension and at most 4 in all; others run slower.
+                // Contractions with several reduced dimensions, or more than 4 dimensions of operand B, are assumed to
+                // be slower.
                 let odd = if spec.summed().len() > 1 || spec.right.len() > 4 { 1.3 } else { 1.0 };
                 launch + odd * (2.0 * elements(s.ty()) * sum / self.contract_ops_per_s + memory(read + written))
             }
@@ -122,7 +125,7 @@ impl Rates {
                 Role::Copy => launch + memory(2.0 * written),
                 // Consumers read the operand directly.
                 Role::View => 0.0,
-                // No other node can replace these.
+                // No rewrite can replace these nodes.
                 Role::Given | Role::Marker | Role::Host => 0.0,
                 Role::Elementwise | Role::Reduction | Role::Product => launch + memory(read + written),
             },
@@ -134,8 +137,8 @@ impl Rates {
 /// Share of a launch that a view is charged, because fusion does not look through it.
 const VIEW: f64 = 0.05;
 
-/// Whether a reshape merges or splits dimensions of a value in memory. The reshape of a broadcast does not, as it reads
-/// the operand of the broadcast.
+/// Returns whether a reshape merges or splits dimensions of a value in memory. A reshape of a broadcast does not,
+/// because it reads the operand of the broadcast.
 fn is_view(s: &Site) -> bool {
     let repeats = |op: &Op| matches!(op, Op::Broadcast { .. }).then_some(());
     let long = |dims: &[Dim]| dims.iter().filter(|d| !d.is_const(1)).cloned().collect::<Vec<_>>();
@@ -144,7 +147,8 @@ fn is_view(s: &Site) -> bool {
         && s.find(s.arg(0), repeats).next().is_none()
 }
 
-/// Returns the value that is actually read for `id`: the operand of a broadcast, else `id` itself.
+/// Returns the value that is actually read for `id`: the operand of a broadcast, which may be reshaped, else `id`
+/// itself.
 fn once(s: &Site, id: egg::Id) -> egg::Id {
     let repeats = |op: &Op| matches!(op, Op::Broadcast { .. }).then_some(());
     let grouped = |op: &Op| (*op == Op::Reshape).then_some(());
@@ -162,8 +166,8 @@ fn scales_product(s: &Site) -> bool {
 /// Maximum number of motions (reshapes, transposes, broadcasts) that are looked through to the moved value.
 const MOTIONS_MAX: usize = 4;
 
-/// Whether no kernel computes the value just before its use: it is an input, a parameter, a cache, or a motion of one.
-/// A map of only such values has no kernel to be fused into.
+/// Returns whether no kernel computes the value just before its use: it is an input, a parameter, a constant, a cache,
+/// or a motion of one. A map of only such values has no kernel to be fused into.
 fn lies_in_memory(s: &Site, id: egg::Id, depth: usize) -> bool {
     if s.splat(id).is_some() {
         return true;
@@ -177,7 +181,8 @@ fn lies_in_memory(s: &Site, id: egg::Id, depth: usize) -> bool {
     })
 }
 
-/// Whether the value is a slice of one that is computed whole, for several consumers. A map of it is not fused.
+/// Returns whether the value is a slice, possibly reshaped or transposed, of a value that is not constant. The sliced
+/// value is computed as a whole, usually for several consumers, so a map of the slice is not fused into its kernel.
 fn is_part(s: &Site, id: egg::Id, depth: usize) -> bool {
     s.nodes(id).iter().any(|n| match s.op_of(n) {
         Op::Slice { .. } => !s.is_constant(id),
@@ -186,7 +191,7 @@ fn is_part(s: &Site, id: egg::Id, depth: usize) -> bool {
     })
 }
 
-/// Cost of a scalar function, in additions.
+/// Returns the cost of a scalar function, in additions.
 fn weight(f: ScalarFn) -> f64 {
     match f {
         ScalarFn::Exp | ScalarFn::Log | ScalarFn::Sin | ScalarFn::Cos => 12.0,
@@ -201,12 +206,12 @@ fn weight(f: ScalarFn) -> f64 {
     }
 }
 
-/// Extent assumed for a symbol when costs are compared, within its range.
+/// Returns the extent that is assumed for a symbol when costs are compared; it is within the symbol's range.
 pub fn nominal(lo: i64, hi: Option<i64>) -> i64 {
     USUAL.other.clamp(lo, hi.unwrap_or(i64::MAX).max(lo))
 }
 
-/// Key that orders nodes of equal cost: the choice must not depend on how the graph was written.
+/// Returns a key that orders nodes of equal cost, because the choice must not depend on how the graph was written.
 pub fn spelling(op: &Op) -> String {
     format!("{} {op:?}", names(op).last().unwrap_or(&""))
 }

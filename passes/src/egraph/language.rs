@@ -1,4 +1,4 @@
-//! sdx graph  =>  e-graph: nodes are (operation, attributes, operands); classes know type, contents, range, constness
+//! sdx graph  =>  e-graph: nodes are (operation, attributes, operands); classes have facts: type, contents, range, …
 
 use super::range::{self, EXTENT_MAX, Range};
 use super::table::{OpId, Table, TypeId, spelled_alike};
@@ -43,23 +43,23 @@ pub type EGraph = egg::EGraph<ENode, Facts>;
 #[derive(Clone, Debug)]
 pub struct Data {
     pub ty: TypeId,
-    /// All elements, where they are few and known at compile time.
+    /// All elements, if they are known at compile time: those of a constant, or computed ones if they are few.
     pub value: Option<Tensor>,
     /// The scalar (rank 0) that every element equals, if any.
     pub splat: Option<Tensor>,
     pub range: Range,
-    /// Whether the value depends only on parameters and constants.
+    /// Whether the value is known to be computed from parameters and constants alone, and to have fixed dimensions.
     pub constant: bool,
-    /// Index of the first node of the function that is in the class. A class that a rule created has the index of the
-    /// class that the rule matched.
+    /// Index of the function's first node that is in the class. A class that a rule created has the index of the class
+    /// that the rule matched.
     pub origin: usize,
     narrowings: u8,
 }
 
-/// Maximum number of times a range is narrowed: in a cyclic e-graph, narrowing might never end.
+/// Maximum number of times that the range of a class is narrowed: in a cyclic e-graph, narrowing might never end.
 const NARROWINGS_MAX: u8 = 8;
 
-/// Maximum number of elements of tensors whose contents are tracked.
+/// Maximum number of elements of a value that is evaluated from known operands.
 const ELEMENTS_MAX: usize = 64;
 
 #[derive(Default)]
@@ -73,7 +73,7 @@ pub struct Facts {
     pub origin: usize,
     /// The classes of the function's results.
     pub outputs: Vec<Id>,
-    /// Contradiction between two rules, or between a rule and the graph.
+    /// Description of the first two classes of different types that a rule declared equal; `None` if there are none.
     pub defect: Option<String>,
 }
 
@@ -103,8 +103,8 @@ impl Facts {
         (few && !values.is_empty()).then(|| evaluate(op, ty, &values)).flatten()
     }
 
-    /// Whether all indices of a gather are known to be in range. Any other gather has to be executed, because a call
-    /// with an index out of range must be refused.
+    /// Returns whether all indices of a gather are known to be in range. Any other gather has to be executed, because a
+    /// call with an index out of range must be refused.
     fn finds_all(&self, axis: usize, args: &[&Data]) -> bool {
         let (at, extent) = (args[1].range, self.bounds(&self.table.ty(args[0].ty).dims[axis]).0);
         at.lo >= 0.0 && at.hi < extent
@@ -136,7 +136,8 @@ impl Facts {
             Op::Const(t) => Range::from_values((0..t.len()).filter_map(|i| t.get_f64(i))),
             Op::Dims(list) => list.iter().fold(Range::from_values([].into_iter()), |r, d| {
                 let (lo, hi) = self.bounds(d);
-                // A constant has exact bounds even if negative; a symbolic extent that may be negative gets none.
+                // A constant is its own bound, even if negative; a symbolic dimension that may be negative has no
+                // bounds.
                 let sure = d.as_const().is_some() || d.lower_bound(&|s| self.symbol_lo(s)).is_some_and(|l| l >= 0);
                 r.union(if sure { Range::new(lo, hi) } else { Range::any(DType::I64) })
             }),
@@ -148,7 +149,8 @@ impl Facts {
                 let empty = bounds.iter().any(|(lo, _)| *lo < 1.0);
                 range::reduce(*f, ranges[0], empty, bounds.iter().map(|b| b.1).product(), ty.dtype)
             }
-            // A result derived from the range alone would drop the lookup, and with it the check of the index.
+            // A result that is derived from the range alone would remove the gather, and with it the check of the
+            // index.
             Op::Gather { axis } if !self.finds_all(*axis, args) && (ty.dtype.is_int() || ranges[0].is_single()) => {
                 Range::any(ty.dtype)
             }
@@ -174,7 +176,7 @@ impl Facts {
     }
 }
 
-/// The scalar that all elements equal, if there is one.
+/// Returns the scalar that all elements equal, if there is one.
 fn uniform(t: &Tensor) -> Option<Tensor> {
     let width = t.dtype().bytes();
     let first = (width > 0 && !t.is_empty()).then(|| t.bytes().slice(..width))?;
@@ -182,7 +184,8 @@ fn uniform(t: &Tensor) -> Option<Tensor> {
     same.then(|| Tensor::new(t.dtype(), vec![], first).ok()).flatten()
 }
 
-/// Evaluates with the interpreter; `None` where it refuses, as for element types without arithmetic.
+/// Evaluates an operation with the interpreter; `None` if the interpreter returns an error, as for element types
+/// without arithmetic.
 fn evaluate(op: &Op, ty: &TensorType, args: &[Tensor]) -> Option<Tensor> {
     let node = Node { op: op.clone(), args: vec![], ty: ty.clone(), origins: vec![] };
     interp::evaluate(&node, args, &|_| None).ok()
@@ -235,7 +238,7 @@ impl Analysis<ENode> for Facts {
             did.1 |= mine.is_some() && other.is_none();
             *mine = mine.take().or_else(|| other.clone());
         }
-        // A changed origin alone does not require the users to be analysed again.
+        // A class whose origin alone changes does not require its parents to be analysed again.
         to.origin = to.origin.min(from.origin);
         did.0 |= from.constant && !to.constant;
         did.1 |= to.constant && !from.constant;
@@ -243,7 +246,8 @@ impl Analysis<ENode> for Facts {
         did
     }
 
-    /// Adds known contents as a node of the class, so that equal constants are one class however they were computed.
+    /// Adds known contents to the class as a constant node, so that equal constants are in one class however they were
+    /// computed.
     fn modify(egraph: &mut EGraph, id: Id) {
         egraph.analysis.dirty.push(id);
         let data = &egraph[id].data;
@@ -263,7 +267,8 @@ impl Analysis<ENode> for Facts {
     }
 }
 
-/// Adds an operation. Its type is inferred, and checked against `declared` if that is given.
+/// Adds an operation. Its type follows from the operands or, for an operation such as a reshape, is taken from
+/// `declared`.
 pub fn add(egraph: &mut EGraph, op: Op, args: &[Id], declared: Option<&TensorType>) -> Result<Id, String> {
     let types: Vec<&TensorType> = args.iter().map(|a| egraph.analysis.table.ty(egraph[*a].data.ty)).collect();
     let ty = infer::result_type(&op, &types, declared)?;
@@ -280,7 +285,7 @@ pub fn add(egraph: &mut EGraph, op: Op, args: &[Id], declared: Option<&TensorTyp
     Ok(egraph.add(ENode { op, args: args.into() }))
 }
 
-/// The e-graph of a function, and the class of each of its values.
+/// Returns the e-graph of a function, and the class of each of the function's values.
 pub fn load(graph: &Graph) -> Result<(EGraph, Vec<Id>), String> {
     let mut egraph = EGraph::new(Facts::new(graph));
     let mut ids: Vec<Id> = vec![];

@@ -43,11 +43,11 @@ pub fn run(module: &mut Module, rewrites: &mut Rewrites) -> Result<()> {
 
 /// A kernel with bf16 operands.
 struct Site {
-    /// Reads the rounded copies of operands as its last operands.
+    /// The kernel, whose last operands are the rounded copies.
     kernel: Kernel,
-    /// Indices of the operands that become constants of bf16, packed or sparse.
+    /// Indices of the operands that become bf16 constants, packed or sparse.
     panels: Vec<usize>,
-    /// Indices of the operands of which the kernel reads rounded copies, in the order of these.
+    /// Indices of the operands of which the kernel reads rounded copies, in the order of the copies.
     rounded: Vec<usize>,
 }
 
@@ -132,7 +132,8 @@ pub fn narrowed_sparse(program: &Program, step: usize) -> Option<Kernel> {
 const WIDTHS: [usize; 3] = [128, 64, 32];
 
 /// Returns the kernel with constants in chunks of 16 bytes along K, as the tensor cores of GPUs read them, in the
-/// widest panels that are at most an eighth padding; `None` if the target's code does not multiply them.
+/// widest panels whose padding is at most an eighth of the columns, or else in the narrowest; `None` if the target does
+/// not multiply them on tensor cores.
 fn in_chunks(k: &Kernel, common: usize, rights: &[usize], target: Target) -> Option<Kernel> {
     let columns = k.reads[read(k, *rights.first()?)].dims.get(1)?.as_const()?;
     let columns = usize::try_from(columns).ok()?;
@@ -287,7 +288,7 @@ fn round_where_made(program: &mut Program, rounded: &BTreeMap<Id, Id>) {
     }
 }
 
-/// A kernel's result that a container is, directly or through views.
+/// The result of a kernel from which a container comes, directly or through views.
 struct Root {
     id: Id,
     maker: usize,
@@ -349,8 +350,8 @@ impl Root {
         true
     }
 
-    /// Makes the producer write a bf16 copy as an additional result. Contractions and attention are excluded, as they
-    /// store their registers to one result only.
+    /// Makes the producer write a bf16 copy as an additional result. Contractions and attention are excluded, because
+    /// they store their registers to one result only.
     fn add(&self, program: &mut Program, beside: &mut BTreeMap<Id, Id>) -> bool {
         if beside.contains_key(&self.id) {
             return true;

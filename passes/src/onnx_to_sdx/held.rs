@@ -1,4 +1,4 @@
-//! sequence(f32:2)  <=>  the type of an opaque value's contents, as far as it is known at compile time
+//! sequence(f32:2)  <=>  the type of an opaque value as far as it is known: here, a sequence of f32 tensors of rank 2
 
 use super::builder::Builder;
 use sardonyx_base::{DType, Dim, Error, Result};
@@ -7,14 +7,14 @@ use std::fmt;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Held {
-    /// The rank is `None` where it is not known.
+    /// A tensor; `rank` is `None` if it is not known.
     Tensor {
         dtype: DType,
         rank: Option<usize>,
     },
     Sequence(Box<Held>),
     Optional(Box<Held>),
-    /// The type of the values; keys are strings or i64.
+    /// A map, given by the type of its values; the keys are strings or i64.
     Map(Box<Held>),
     /// The type is not known.
     Unknown,
@@ -38,7 +38,7 @@ impl Held {
         Held::Tensor { dtype: ty.dtype, rank: Some(ty.rank()) }
     }
 
-    /// Parses what `Display` writes; anything else is unknown.
+    /// Parses the output of `Display`; returns `Unknown` for any other text.
     pub fn parse(text: &str) -> Held {
         if let Some((kind, inside)) = text.strip_suffix(')').and_then(|t| t.split_once('(')) {
             let of = Box::new(Held::parse(inside));
@@ -56,7 +56,8 @@ impl Held {
         }
     }
 
-    /// Type of a value that has either of two types; if one is unknown, the other one.
+    /// Returns the type of a value that has one of two types; what differs between them is unknown in the result. If
+    /// one of the types is unknown, returns the other one.
     pub fn joined(&self, other: &Held) -> Held {
         match (self, other) {
             (Held::Unknown, known) | (known, Held::Unknown) => known.clone(),
@@ -66,7 +67,7 @@ impl Held {
             (Held::Sequence(a), Held::Sequence(b)) => Held::Sequence(Box::new(a.joined(b))),
             (Held::Optional(a), Held::Optional(b)) => Held::Optional(Box::new(a.joined(b))),
             (Held::Map(a), Held::Map(b)) => Held::Map(Box::new(a.joined(b))),
-            // A sequence may stand for an optional that is present.
+            // A sequence is accepted as an optional that contains this sequence.
             (Held::Optional(a), b @ Held::Sequence(_)) | (b @ Held::Sequence(_), Held::Optional(a)) => {
                 Held::Optional(Box::new(a.joined(b)))
             }
@@ -78,8 +79,9 @@ impl Held {
         matches!(self, Held::Tensor { .. })
     }
 
-    /// Type of a value that has this type at first and the type `new` later. A tensor of unknown rank stands for the
-    /// elements of an empty sequence, and does not count.
+    /// Returns the type of a value that has this type at first and the type `new` later, for example in the next
+    /// iteration of a loop. As [`Held::joined`], except that a tensor of unknown rank in this type takes the rank from
+    /// `new`: it describes the elements of a sequence that is still empty.
     pub fn grown(&self, new: &Held) -> Held {
         match (self, new) {
             (Held::Tensor { dtype, rank: None }, Held::Tensor { dtype: d, .. }) if dtype == d => new.clone(),
@@ -91,7 +93,7 @@ impl Held {
 }
 
 impl Builder {
-    /// Type of the contents of an opaque value; the value's own type if it is a tensor.
+    /// Returns the type of a value, including the types of its contents if the value is opaque.
     pub fn held(&self, v: Value) -> Held {
         match self.dtype(v) {
             DType::Value => self.values_held.get(&v).cloned().unwrap_or(Held::Unknown),
@@ -105,7 +107,8 @@ impl Builder {
         }
     }
 
-    /// Type of a value of these contents, each dimension a new data-dependent symbol; also returns the symbols.
+    /// Returns the type, in `sdx`, of a value that `held` describes, and the new data-dependent symbols that are its
+    /// dimensions. Errors: E0203 if the type or the rank is not known.
     pub fn type_of(&mut self, held: &Held) -> Result<(TensorType, Vec<String>)> {
         match held {
             Held::Sequence(_) | Held::Optional(_) | Held::Map(_) => Ok((TensorType::new(DType::Value, vec![]), vec![])),
@@ -116,7 +119,7 @@ impl Builder {
             }
             Held::Tensor { rank: None, .. } | Held::Unknown => {
                 let what = if *held == Held::Unknown { "type" } else { "rank" };
-                let error = Error::user("E0203", format!("the {what} of what a sequence holds is not known"));
+                let error = Error::user("E0203", format!("the {what} of the elements of a sequence is not known"));
                 Err(error.node(&self.origin).help("export the model with the shapes of the sequence's elements"))
             }
         }

@@ -34,7 +34,7 @@ pub fn svm_classifier(b: &mut Builder, node: &Node) -> Outputs {
     let coefficients = node.floats("coefficients")?.unwrap_or_default();
     let probable = node.floats("prob_a")?.is_some_and(|p| !p.is_empty()) && scores != votes;
     let label = match labels.as_slice() {
-        // If no coefficient is negative, every row belongs to the second class.
+        // As in ONNX's reference implementation, every row gets the second label if no coefficient is negative.
         [_, second] if scores != votes && !probable && coefficients.iter().all(|c| *c >= 0.0) => {
             best_label(b, votes, &[*second; 2])?
         }
@@ -105,7 +105,8 @@ fn by_pairs(b: &mut Builder, node: &Node, x: Value, counts: &[usize], n_classes:
 }
 
 /// Returns the probability of each class. That of i in a pair (i, j) is 1 - logistic(a s + b), with score s. For more
-/// than two classes, the probabilities are the limit of an iteration over the pairs, which no kernel can express.
+/// than two classes, the probabilities are the limit of an iteration over the pairs. No kernel can express it, so a
+/// host operation computes it.
 fn probabilities(b: &mut Builder, node: &Node, scores: Value, n_classes: usize) -> Result<Value> {
     let n_pairs = n_classes * n_classes.saturating_sub(1) / 2;
     let dtype = b.dtype(scores);

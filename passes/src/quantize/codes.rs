@@ -8,12 +8,12 @@ use sardonyx_base::{DType, Dim, Result, Tensor};
 use sardonyx_dialects::scalar::{Conversion, ReduceFn, ScalarFn};
 use sardonyx_dialects::sdx::{Graph, Op, TensorType, Value};
 
-/// The largest 8-bit code; −128 is not used, so that x and −x have opposite codes.
+/// The largest code of 8-bit codes that do not use −128, so that x and −x have opposite codes.
 const CODE_MAX: f32 = 127.0;
 
-/// Float codes only: the largest of the weights that share a scale becomes the largest code times one of these factors,
-/// all of which are tried. The results are the codes with the largest exponent, in formats whose maximum is 1.75 times
-/// a power of two.
+/// Float codes only: the largest magnitude among values that share a scale becomes the largest code times one of these
+/// factors, all of which are tried. In formats whose maximum is 1.75 times a power of two, the products are 1.75, 1.5,
+/// 1.25 and 1 times this power.
 pub const SHARES: [f32; 4] = [1.0, 6.0 / 7.0, 5.0 / 7.0, 4.0 / 7.0];
 
 /// The format of the codes of an operand.
@@ -141,8 +141,8 @@ fn floats(b: &mut Builder, (x, summed): (Value, &[usize]), kept: &[usize], dtype
     Ok([codes(b, wide)?, scale])
 }
 
-/// Encodes weights with a scale for each group along an axis, which is split in two. With signed integer codes, the
-/// weight of largest magnitude becomes the most negative code, which has no positive counterpart.
+/// Encodes weights with a scale for each group along an axis, which is split into groups and elements. With
+/// `Step::Signed`, the weight of largest magnitude becomes the most negative code, which has no positive counterpart.
 pub fn in_groups(graph: &mut Graph, (w, axis): (Value, usize), form: Form, origins: &[String]) -> Result<InGroups> {
     let (size, step, code) = match form {
         // All weights of a column are a single group.
@@ -282,8 +282,8 @@ fn times(b: &mut Builder, codes: Value, scale: Value, kept: &[usize]) -> Result<
     b.map(ScalarFn::Mul, &[wide, scale])
 }
 
-/// Broadcasts a value along the kept axes to the shape of another value, as f32. The value is widened after the
-/// broadcast, so that the artifact does not store scales in f32.
+/// Broadcasts a value, whose dimensions are the axes `kept` of `like`, to the shape of `like`, and widens it to f32. It
+/// is widened after the broadcast, so that the artifact does not store scales in f32.
 fn spread(b: &mut Builder, x: Value, kept: &[usize], like: Value) -> Result<Value> {
     let (dtype, dims) = (b.graph.ty(x).dtype, b.graph.ty(like).dims.clone());
     let x = b.add(Op::Broadcast { dims: kept.to_vec() }, &[x], Some(TensorType::new(dtype, dims)))?;

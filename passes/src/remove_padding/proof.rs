@@ -1,10 +1,11 @@
-//! mask [batch, positions]  =>  the kernels that need not compute positions where it is 0, and the proof
+//! mask [batch, positions]  =>  the kernels that need not compute positions where the mask is 0, and the proof
 //!
-//! A container has *rows* if two of its dimensions are those of the mask and every element belongs to one position. A
-//! kernel is *row-wise* if each point writes the row of its position and reads no other row, except for the keys of
-//! attention: these must be hidden by the mask, so that sum, maximum and weighted sum are the same without them. Every
-//! other consumer of rows reads an unpacked container, which has zeros or a known number at masked positions, and must
-//! not depend on the difference.
+//! A position is *masked* if the mask is 0 there. A container has *rows* if two of its dimensions are those of the mask
+//! and every element belongs to one position. A kernel is *row-wise* if each point writes the row of its position and
+//! reads no other row, except for the rows of keys in attention: the mask must hide the masked keys, so that the
+//! maximum, the sum and the weighted sum over the keys are the same without them. Every other consumer of rows reads an
+//! unpacked container, which has zeros or a known number at masked positions, and its results must not depend on what
+//! the original program has there.
 
 use super::known::{self, Known, Reduced};
 use crate::splice::from_data;
@@ -19,28 +20,28 @@ use std::collections::BTreeSet;
 pub struct Fact {
     /// The container's batch and position dimensions.
     pub axes: (usize, usize),
-    /// The number that all elements have where the mask is 0, if it is known.
+    /// The number that all elements at masked positions have, if it is known.
     pub at_masked: Option<f64>,
     /// Whether masked rows are omitted rather than computed.
     pub packed: bool,
 }
 
-/// The variables of a row-wise kernel.
+/// The iteration variables of a row-wise kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rows {
     pub batch: usize,
     pub position: usize,
-    /// The inner variable that iterates over the keys of the row's sequence.
+    /// In attention, the inner variable that iterates over the keys of the row's sequence.
     pub key: Option<usize>,
 }
 
 impl Rows {
-    /// Returns a variable's number once the position variable is removed.
+    /// Returns the number that a variable has after the position variable is removed.
     pub fn number(&self, v: usize) -> usize {
         v - usize::from(v > self.position)
     }
 
-    /// Returns the row variable, which replaces the batch variable.
+    /// Returns the number of the row variable, which replaces the batch variable.
     pub fn row(&self) -> usize {
         self.number(self.batch)
     }
@@ -48,8 +49,11 @@ impl Rows {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
+    /// The step is not changed.
     AsItIs,
+    /// The kernel runs on packed rows.
     Rows(Rows),
+    /// The step is a view of packed rows.
     View,
 }
 
@@ -61,37 +65,37 @@ pub struct Proof {
     pub facts: Vec<Option<Fact>>,
     /// The role of each step.
     pub roles: Vec<Role>,
-    /// Packed containers that must be unpacked, because a step reads all positions.
+    /// Packed containers that must be unpacked, because a step reads all positions or the container is an output.
     pub unpacked: BTreeSet<Id>,
-    /// Positions that are computed regardless of the mask, because they are read by a constant index.
+    /// Positions that are computed regardless of the mask, because a kernel reads them with a constant index.
     pub kept: BTreeSet<i64>,
 }
 
-/// The reason why masked rows cannot be omitted, and the step that prevents it.
+/// The reason why masked rows cannot be omitted, and the step that prevents it, if there is one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Miss {
     pub reason: &'static str,
     pub step: Option<usize>,
     pub remedy: Option<&'static str>,
-    /// Whether some attention hides the keys for which the input is 0; if none does, the input is not a mask.
+    /// Whether some attention hides the keys for which the mask is 0; if none does, the input is no attention mask.
     pub is_mask: bool,
 }
 
 const OUTPUT: &str = "an output has the rows of positions that the mask leaves out";
 const READS: &str = "what the mask leaves out reaches a result";
-const ZERO: &str = "compile with `--masked-rows zero`, where nobody reads them";
+const ZERO: &str = "compile with `--masked-rows zero` if nobody reads these rows";
 
 impl Proof {
-    /// Finds the kernels that may omit rows where the mask is 0. With `zero`, outputs may be 0 where the mask is. The
+    /// Finds the kernels that may omit masked rows. With `zero`, the rows of outputs may be 0 at masked positions. The
     /// error is the reason why rows cannot be omitted.
     pub fn find(program: &Program, mask: Id, zero: bool) -> Result<Proof, Miss> {
         let [batch, positions] = &program.containers[mask].dims[..] else {
-            return Err(Miss { reason: "the mask has not two dimensions", step: None, remedy: None, is_mask: false });
+            return Err(Miss { reason: "the mask is not two-dimensional", step: None, remedy: None, is_mask: false });
         };
         let uses = Uses::new(program);
         let mut alone = BTreeSet::new();
-        // A value computed from unpacked values only is not worth packing if a step reads all its positions; its step
-        // is added to `alone`, and the search starts again.
+        // A value that is computed from unpacked values only is not worth packing if a step reads all its positions, or
+        // if it is an output. The step that computes it is then added to `alone`, and the search starts again.
         loop {
             let mut proof = Proof {
                 mask,
@@ -130,7 +134,7 @@ impl Proof {
         }
     }
 
-    /// Returns the step that produces a packed container from unpacked ones.
+    /// Returns the step that computes a packed container, if the step reads no packed container itself.
     fn is_source(&self, program: &Program, uses: &Uses, id: Id) -> Option<usize> {
         let packed = |id: &Id| self.facts[*id].is_some_and(|f| f.packed);
         let at = uses.producers[id].filter(|_| packed(&id))?;
@@ -155,7 +159,7 @@ impl Proof {
         self.roles.iter().any(|role| matches!(role, Role::Rows(Rows { key: Some(_), .. })))
     }
 
-    /// Whether packing is worthwhile: the packed kernels include attention and contractions.
+    /// Returns whether packing is worthwhile: the packed kernels must include attention and contractions.
     pub fn gains(&self, program: &Program) -> bool {
         let product = |(step, role): (&Step, &Role)| {
             matches!(role, Role::Rows(_)) && kernel(step).is_some_and(|k| k.class() == Class::Contract)
@@ -171,8 +175,9 @@ impl Proof {
         }
     }
 
-    /// Returns the role of a view. A view may change the dimensions after batch and positions; a view of a container
-    /// that has only these two dimensions, such as the mask, may also insert dimensions of extent 1.
+    /// Returns the role of a view, and records a fact about its result. A view may change the dimensions after batch
+    /// and positions. A view of an unpacked container without other dimensions, such as the mask, may also insert
+    /// dimensions of extent 1.
     fn view(&mut self, program: &Program, step: &Step) -> Role {
         let (from, to) = (step.args[0], step.results[0]);
         let Some(fact) = self.facts[from] else { return Role::AsItIs };
@@ -209,8 +214,8 @@ impl Proof {
         Role::AsItIs
     }
 
-    /// Records results of kernels that iterate over all positions of a sequence and store a known number where the mask
-    /// is 0, for instance a kernel that computes a bias of scores and also counts the tokens.
+    /// Records facts about the results of a kernel that iterates over all positions with an inner variable and stores a
+    /// known number at masked ones, for instance a kernel that computes a bias of scores and also counts the tokens.
     fn on_the_way(&mut self, step: &Step, k: &Kernel) {
         let walks = (k.outer.len()..).zip(&k.inner).filter(|(_, extent)| **extent == self.positions);
         let positions: Vec<usize> = walks.map(|(v, _)| v).collect();
@@ -226,7 +231,7 @@ impl Proof {
         }
     }
 
-    /// Returns the number that a kernel always stores where the mask is 0.
+    /// Returns the number that a kernel stores in result `w` at every masked position, if there is one.
     fn stored(&self, step: &Step, k: &Kernel, place: known::Place, reduced: Reduced, w: usize) -> Option<f64> {
         let known = known::statements(k, &|m| self.facts[step.args[m.container]], place, reduced)?;
         let mut values = k.stores.iter().filter(|s| s.memlet.container == w).map(|s| known[s.value]);
@@ -236,8 +241,8 @@ impl Proof {
         }
     }
 
-    /// Returns the kernel's variables if it reads, at each point, only the row that it writes, and keys that the mask
-    /// hides where it is 0.
+    /// Returns the variables of a row-wise kernel: at each point, it reads only the row that it writes and, in
+    /// attention, the keys of the sequence, of which the mask hides the masked ones. Returns `None` for other kernels.
     fn rows(&self, step: &Step, k: &Kernel, batch: usize, position: usize) -> Option<Rows> {
         let class = k.class();
         let inner = k.outer.len()..k.outer.len() + k.inner.len();
@@ -245,8 +250,8 @@ impl Proof {
         for statement in &k.body {
             let memlet = match &statement.body {
                 Body::Load { memlet, .. } => memlet,
-                // An index that a statement computes from batch or position must be a bare variable, so that it can be
-                // looked up in the table of rows.
+                // A statement that computes an index from batch or position must compute just one of these variables,
+                // so that the index can be looked up in the table of rows.
                 Body::Index(d)
                     if d.as_variable().is_none() && d.variables().iter().any(|v| [batch, position].contains(v)) =>
                 {
@@ -268,8 +273,8 @@ impl Proof {
                     Some(_) | None => return None,
                 }
             } else if matches!(class, Class::Contract | Class::Attention) {
-                // The operands of contractions and attention are packed before they are read, which requires that they
-                // are read by whole rows.
+                // Unpacked operands of contractions and attention are packed before the kernel runs, which requires
+                // that the kernel reads them by whole rows.
                 let by_row = own_vars_of(memlet).iter().any(|v| [batch, position].contains(v));
                 if by_row && rows_of(memlet, k, &self.batch, &self.positions, batch).is_none() {
                     return None;
@@ -299,7 +304,8 @@ impl Proof {
         Some(Rows { batch, position, key })
     }
 
-    /// Checks that a step which reads all positions does not depend on the contents of masked positions.
+    /// Checks that the results of a step that reads all positions do not depend on the contents of masked positions,
+    /// and records which containers the step needs unpacked and which positions it needs kept.
     fn read_all(&mut self, step: &Step) -> Result<(), &'static str> {
         let packed: Vec<Id> = step.args.iter().copied().filter(|a| self.facts[*a].is_some_and(|f| f.packed)).collect();
         if packed.is_empty() {
@@ -319,7 +325,7 @@ impl Proof {
             }
         }
         for place in places {
-            // A position that is read by a constant index is always kept, so it is never masked.
+            // A position that is read with a constant index is always kept, so its contents are available.
             let fact = |m: &Memlet| {
                 let id = step.args[m.container];
                 let by_number = |f: &Fact| number(k, &m.index[f.axes.1]).is_some();
@@ -336,13 +342,13 @@ impl Proof {
     }
 }
 
-/// Returns, for each result, the dimensions that are indexed by the variables `batch` and `position`, if no other
-/// dimension depends on these variables.
+/// Returns, for each result, the dimensions that are indexed by the variables `batch` and `position`; `None` if another
+/// dimension of a result depends on these variables, or an index on data.
 fn stored_at(k: &Kernel, batch: usize, position: usize) -> Option<Vec<(usize, usize)>> {
     (0..k.writes.len()).map(|w| axes_stored_at(k, w, batch, position)).collect()
 }
 
-/// Returns the dimensions of result `w` that are indexed by the variables `batch` and `position`.
+/// As [`stored_at`], for result `w` alone.
 fn axes_stored_at(k: &Kernel, w: usize, batch: usize, position: usize) -> Option<(usize, usize)> {
     let mut found = None;
     for store in k.stores.iter().filter(|s| s.memlet.container == w) {
@@ -357,13 +363,13 @@ fn axes_stored_at(k: &Kernel, w: usize, batch: usize, position: usize) -> Option
     found
 }
 
-/// Returns the value of an index that is constant.
+/// Returns the value of an index if it is constant.
 fn number(k: &Kernel, index: &Dim) -> Option<i64> {
     let one = index.as_variable().and_then(|v| k.extents().nth(v)).is_some_and(|extent| extent.is_const(1));
     if one { Some(0) } else { index.as_const().or_else(|| constant(k, index)) }
 }
 
-/// Returns the value of an index that refers to a constant statement, such as `$0`.
+/// Returns the value of an index such as `$0` if it refers to a statement that is a nonnegative integer constant.
 fn constant(k: &Kernel, index: &Dim) -> Option<i64> {
     match k.body.get(index.as_symbol()?.statement()?)?.body {
         Body::Const(v) if v >= 0.0 && v.fract() == 0.0 => Some(v as i64),
@@ -371,7 +377,7 @@ fn constant(k: &Kernel, index: &Dim) -> Option<i64> {
     }
 }
 
-/// Whether dimensions other than `axes` depend on the variables.
+/// Returns whether indices of dimensions other than `axes` depend on the variables.
 fn elsewhere(memlet: &Memlet, axes: (usize, usize), vars: &[usize]) -> bool {
     let others = (0..memlet.index.len()).filter(|a| ![axes.0, axes.1].contains(a));
     others.into_iter().any(|a| memlet.index[a].variables().iter().any(|v| vars.contains(v)))
@@ -381,8 +387,8 @@ fn own_vars_of(memlet: &Memlet) -> Vec<usize> {
     memlet.index.iter().flat_map(Dim::variables).collect()
 }
 
-/// Returns the batch dimension of an operand, which variable `var` indexes, its position dimension, which a single
-/// other variable indexes, and that other variable.
+/// Returns the batch dimension of an operand, which variable `var` indexes, its position dimension, which another
+/// single variable indexes, and that other variable; `None` if the operand is not read by whole rows in this way.
 pub fn rows_of(memlet: &Memlet, k: &Kernel, batch: &Dim, positions: &Dim, var: usize) -> Option<(usize, usize, usize)> {
     let dims = &k.reads[memlet.container].dims;
     let b = memlet.index.iter().position(|d| d.as_variable() == Some(var))?;

@@ -23,7 +23,8 @@ pub struct States {
 }
 
 impl States {
-    /// Finds the caches of a graph and names their symbols; caches with equal dimensions share symbols.
+    /// Finds the caches of a graph and names their symbols. Caches share symbols if their pasts have equal extents
+    /// along the axis, and their results do, too.
     pub fn from_graph(graph: &Graph, taken: &BTreeSet<String>) -> States {
         let uses = uses(graph);
         let mut out = States::default();
@@ -52,7 +53,8 @@ impl States {
         out
     }
 
-    /// Returns the caches as the indices of their inputs and outputs.
+    /// Returns, for each cache, the indices of its input and output, the symbol of its kept positions if there is one,
+    /// and the parts that a rank holds.
     pub fn ports(&self, graph: &Graph) -> Vec<State> {
         let state = |(output, (_, v)): (usize, &(String, Value))| {
             let past = graph.node(*v).args.first().filter(|_| self.layouts.contains_key(v))?;
@@ -65,7 +67,8 @@ impl States {
     }
 }
 
-/// Returns `capacity_in`, `capacity_out` and `kept`, with the smallest number appended that makes all three names new.
+/// Returns the first of these triples of names in which no name is taken: `capacity_in`, `capacity_out` and `kept`;
+/// then `capacity1_in`, `capacity1_out` and `kept1`; and so on.
 fn fresh(taken: &BTreeSet<String>, own: &[(String, SymbolKind)]) -> [String; 3] {
     let numbered = |base: &str, i: usize| if i == 0 { base.to_string() } else { format!("{base}{i}") };
     let names = |i: usize| {
@@ -95,13 +98,14 @@ pub fn taken_names(module: Operation) -> Result<BTreeSet<String>> {
     Ok(taken)
 }
 
-/// Whether a symbol describes the memory of caches; entry points share such symbols.
+/// Returns whether a symbol describes the memory of caches; entry points share such symbols.
 fn is_of_memory(symbol: &Symbol) -> bool {
     matches!(symbol.kind, SymbolKind::Capacity | SymbolKind::Kept)
 }
 
 impl Converter<'_> {
-    /// Adds the kernel of a concat; for a cache, it starts at the first position that is not kept.
+    /// Adds the kernel of an append. It is the kernel of a concat unless the result is a cache. The kernel of a cache
+    /// starts at the first position that is not kept, or reads only the new positions if the past is always empty.
     pub fn append_kernel(&mut self, v: Value, axis: usize, node: &Node) -> Result<usize> {
         let Some(layout) = self.states.layouts.get(&v).cloned() else { return self.concat_kernel(axis, node) };
         let result = Container { layout, ..Container::plain(node.ty.dtype, node.ty.dims.clone()) };
@@ -118,7 +122,7 @@ impl Converter<'_> {
         Ok(self.store_at(b, value, index, result, node))
     }
 
-    /// Adds the kernel result[index] = operand[%…].
+    /// Adds the kernel result[index] = operand[%0, %1, …].
     fn write_at(
         &mut self,
         mut b: BodyBuilder,

@@ -1,4 +1,4 @@
-//! a program for one rank  =>  one program for all ranks of a mesh, each on its part, with collectives in between
+//! a program for one rank  =>  one program that every rank of a mesh runs on its part of the values, with collectives
 //!
 //! The axes of the mesh are processed one after the other. Along each, a value is whole, split or partial
 //! ([`split::State`]). Each operation determines its result's state from those of its operands (`rules.rs`); where an
@@ -53,7 +53,7 @@ pub fn run(module: &mut Module, rewrites: &mut Rewrites) -> Result<()> {
     })
 }
 
-/// Returns the program that all ranks of the mesh run under the options, and remarks on work that every rank repeats.
+/// Returns the program that all ranks of the mesh run under the options, and remarks on what is not distributed.
 pub fn sharded(graph: &Graph, options: &Options, states: &mut [States]) -> Result<(Graph, Vec<Missed>)> {
     let (mut graph, mut missed) = (graph.clone(), vec![]);
     // Functions called by host operations run on every rank unchanged.
@@ -73,7 +73,8 @@ pub fn sharded(graph: &Graph, options: &Options, states: &mut [States]) -> Resul
             graph = piped(&graph, stages, &mut missed)?;
         }
         let (local, more) = split(&graph, &options.mesh, &along.collect::<Vec<Along>>(), states)?;
-        // Chunks and micro-batches do not wait for each other.
+        // With chunks or micro-batches, all-reduces are not joined, because those of different parts must not wait for
+        // each other.
         let parts = options.stages.is_some() || options.overlap.is_some();
         graph = if parts { local } else { joined(&local)? };
         missed.extend(more);
@@ -89,7 +90,7 @@ pub fn sharded(graph: &Graph, options: &Options, states: &mut [States]) -> Resul
     Ok((graph, missed))
 }
 
-/// Returns the program with sends between stages, for one micro-batch after the other.
+/// Returns the program with sends between the stages of a pipeline, executed for one micro-batch after the other.
 fn piped(graph: &Graph, stages: &Stages, missed: &mut Vec<Missed>) -> Result<Graph> {
     check_no_place(graph, stages.axis)?;
     let stage_of = stages_of_values(graph, &stages.begins)?;
@@ -112,7 +113,8 @@ fn check_no_place(graph: &Graph, axis: usize) -> Result<()> {
     Err(error.node(node.origins.first().map_or("", String::as_str)))
 }
 
-/// Checks that ranks along this axis hold weights of the same operations. Errors: E0108.
+/// Checks that ranks along this axis can gather weights: the mesh has the axis, and all its ranks hold parts of the
+/// same weights, unlike the stages of a pipeline. Errors: E0108.
 fn check_axis_of_weights(axis: usize, options: &Options) -> Result<()> {
     let message = match &options.stages {
         Some(stages) if stages.axis == axis => format!("axis {axis} of the mesh has the stages of a pipeline"),
@@ -126,9 +128,9 @@ fn check_axis_of_weights(axis: usize, options: &Options) -> Result<()> {
 /// What is split along one axis of the mesh besides the values that are placed explicitly, and their consumers.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Along {
-    /// Whether contractions and tables whose operands are whole may be split.
+    /// Whether contractions with parameters, and tables, may be split although nothing says how.
     pub seeds: bool,
-    /// Whether each rank keeps a part of the weights that it needs whole, and gathers them when it needs them.
+    /// Whether each rank stores only a part of a weight that it needs whole, and gathers the weight when it needs it.
     pub gathers: bool,
 }
 
@@ -163,7 +165,8 @@ fn split_along(
     Ok((out, missed))
 }
 
-/// Removes the placements that are left, which name axes that the mesh does not have.
+/// Removes the placements that are left: those on axes that the mesh does not have, and those in functions that host
+/// operations call.
 fn unplaced(graph: &Graph) -> Result<Graph> {
     let mut out = Graph { nodes: vec![], outputs: vec![], ..graph.clone() };
     let mut now: Vec<Value> = vec![];

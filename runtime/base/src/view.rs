@@ -28,7 +28,7 @@ impl<'a> TensorView<'a> {
         Ok(TensorView { dtype, dims, data })
     }
 
-    /// A view of values of a Rust type, in place.
+    /// Returns a view of values of a Rust type, without copying them. Errors: as for [`new`](TensorView::new).
     pub fn from_slice<T: Element>(dims: &'a [usize], values: &'a [T]) -> Result<TensorView<'a>> {
         TensorView::new(T::DTYPE, dims, bytes_of_values(values))
     }
@@ -53,12 +53,13 @@ impl<'a> TensorView<'a> {
         self.data
     }
 
-    /// The elements as a Rust type, in place; `None` if the view has another type, or the bytes are not aligned for it.
+    /// Returns the elements as values of a Rust type, without copying them; `None` if the view has another type, or if
+    /// the bytes are not aligned for the type.
     pub fn as_slice<T: Element>(&self) -> Option<&'a [T]> {
         values_of_bytes(self.dtype, self.data)
     }
 
-    /// An owned copy. Errors: E0304 if there is no memory for it.
+    /// Returns an owned copy. Errors: E0304 if there is no memory for it.
     pub fn to_tensor(&self) -> Result<Tensor> {
         let mut bytes = vec![];
         let refuse = |_| Error::user("E0304", format!("cannot allocate {} bytes", self.data.len()));
@@ -80,13 +81,14 @@ impl std::fmt::Debug for TensorView<'_> {
     }
 }
 
-/// Whether memory at an address can hold elements of a type: the address is a multiple of their size.
+/// Returns whether memory at an address can hold elements of a type: the address is a multiple of their size.
 pub fn is_aligned(start: *const u8, dtype: DType) -> bool {
     (start as usize).is_multiple_of(dtype.bytes().max(1))
 }
 
-/// Memory of the caller for one output. It may be larger than the output; kernels write into it directly if it is
-/// aligned for the element type and large enough for the plan's upper bound, else the output is copied into it.
+/// Memory of the caller for one output. It may be larger than the output. Kernels write into it directly if it is
+/// aligned for the element type and at least as large as the plan's upper bound for the output; otherwise the output is
+/// copied into it.
 pub struct TensorBuffer<'a> {
     dtype: DType,
     dims: Vec<usize>,
@@ -94,7 +96,7 @@ pub struct TensorBuffer<'a> {
 }
 
 impl<'a> TensorBuffer<'a> {
-    /// Returns a buffer for an output of this type that no call has written yet.
+    /// Returns a buffer for an output with this element type. It has no dimensions until a call has written an output.
     pub fn new(dtype: DType, data: &'a mut [u8]) -> TensorBuffer<'a> {
         TensorBuffer { dtype, dims: Vec::new(), data }
     }
@@ -116,7 +118,7 @@ impl<'a> TensorBuffer<'a> {
         self.dtype
     }
 
-    /// Dimensions of the output that the last call wrote; empty before the first.
+    /// Returns the dimensions of the output that the last call wrote; empty before the first call.
     pub fn dims(&self) -> &[usize] {
         &self.dims
     }
@@ -134,7 +136,7 @@ impl<'a> TensorBuffer<'a> {
         values_of_bytes(self.dtype, self.data.get(..written)?)
     }
 
-    /// Returns the whole of the caller's memory, including the part behind the output.
+    /// Returns the whole of the caller's memory, including the part after the output.
     pub fn into_bytes(self) -> &'a mut [u8] {
         self.data
     }

@@ -1,4 +1,4 @@
-//! state shared by all requests: the models, the memory budget of bodies, whether the server still accepts work
+//! state shared by all requests: the models, the memory budget of request bodies, whether the server accepts work
 
 use crate::body::Room;
 use crate::completions;
@@ -58,12 +58,12 @@ impl App {
             false => Ok(()),
             true => {
                 let status = StatusCode::SERVICE_UNAVAILABLE;
-                Err(Refusal::new(status, "ending", "the server is ending", "ask another one").retry_after(1))
+                Err(Refusal::new(status, "ending", "the server is shutting down", "use another server").retry_after(1))
             }
         }
     }
 
-    /// Runs work whose time grows with the size of a body, without delaying other requests when the body is large.
+    /// Runs `work`, whose time grows with the size of a body, so that a large body does not delay other requests.
     pub fn heavy<T>(&self, bytes: usize, work: impl FnOnce() -> T) -> T {
         if bytes > HEAVY_BYTES { tokio::task::block_in_place(work) } else { work() }
     }

@@ -1,6 +1,7 @@
-//! hidden[b, s, d], mask[b, s]  =>  unit sentence vectors [b, d]: mean over the tokens, then L2 norm 1
+//! hidden[b, s, d], mask[b, s]  =>  sentence vectors [b, d]: the mean over the tokens, scaled to L2 norm 1
 
-/// Averages the positions whose mask is not 0, and scales to length 1. `dims` is [b, s, d]; sums are in f64.
+/// Returns, for each sentence, the mean of the positions whose mask is not 0, scaled to length 1. `dims` is [b, s, d];
+/// sums are in f64.
 pub fn sentence_vectors(hidden: &[f32], mask: &[i64], dims: [usize; 3]) -> Vec<Vec<f64>> {
     let [b, s, d] = dims;
     assert!(hidden.len() == b * s * d && mask.len() == b * s, "dims {dims:?}");
@@ -12,7 +13,8 @@ pub fn cosine(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(x, y)| x * y).sum()
 }
 
-/// The sum need not be divided by the number of tokens, because it is scaled to length 1 anyway.
+/// Returns the vector of one sentence. The sum need not be divided by the number of tokens, because it is scaled to
+/// length 1 anyway.
 fn sentence_vector(hidden: &[f32], mask: &[i64], d: usize) -> Vec<f64> {
     let mut sum = vec![0.0; d];
     for (token, _) in hidden.chunks_exact(d).zip(mask).filter(|(_, m)| **m != 0) {

@@ -1,4 +1,4 @@
-//! libFuzzer's loop over the target that the variable `SARDONYX_FUZZ` names
+//! an input from libFuzzer  =>  a call of the fuzz target that the environment variable `SARDONYX_FUZZ` names
 #![no_main]
 
 use libfuzzer_sys::{fuzz_mutator, fuzz_target, fuzzer_mutate};
@@ -17,7 +17,8 @@ fuzz_target!(init: seed(), |data: &[u8]| {
     }
 });
 
-/// Writes the target's seeds to the folder that is named, from which libFuzzer then reads.
+/// Writes the target's seeds to the folder that `SARDONYX_FUZZ_SEEDS` names, if this variable is set. The caller also
+/// passes the folder to libFuzzer as a corpus.
 fn seed() {
     let Some(folder) = std::env::var_os("SARDONYX_FUZZ_SEEDS") else { return };
     for (i, seed) in (CHOSEN.seeds)().iter().enumerate() {
@@ -27,7 +28,7 @@ fn seed() {
 }
 
 fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| {
-    // Half of the inputs are changed by what knows their structure.
+    // If the target has a mutator that knows the structure of its inputs, half of the inputs are changed by it.
     match CHOSEN.mutate.filter(|_| seed % 2 == 0) {
         None => fuzzer_mutate(data, size, max_size),
         Some(mutate) => {

@@ -46,14 +46,14 @@ static NEAR_MISSES: &[Row] = &[
     ("variance_of_another_axis", &[("fuse-reductions", "the reader reduces across the rows", "/variance")]),
 ];
 
-/// Remarks: (function, pass, reason, node).
+/// Remarks, each as (function, pass, reason, node).
 type Told = Vec<(String, &'static str, &'static str, String)>;
 
 fn compiled(name: &str) -> (Vec<(String, usize)>, Told) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/near_misses/models/{name}.mlir"));
     let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     let context = sardonyx_passes::context();
-    let mut module = Module::parse(&context, &text).unwrap_or_else(|| panic!("{name} is no module"));
+    let mut module = Module::parse(&context, &text).unwrap_or_else(|| panic!("{name}.mlir cannot be parsed"));
     let passes = STAGES.iter().take_while(|(stage, _)| *stage != "pack-weights").map(|(_, passes)| *passes);
     let passes: Vec<&str> = passes.filter(|p| !p.is_empty()).collect();
     let mut rewrites = Rewrites::new(Options { remarks: true, ..Options::default() });

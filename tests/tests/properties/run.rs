@@ -18,7 +18,7 @@ use sardonyx_tests::trust::trusted;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// A program that computes wrong results or cannot be compiled, with a description.
+/// A program that computes wrong results or cannot be compiled, with a description of what is wrong.
 pub struct Failure {
     pub seed: u64,
     pub what: String,
@@ -32,8 +32,9 @@ struct Compiled {
     session: Session,
 }
 
-/// Checks the programs and counts the subjects that they exercise. If the programs do not compile together, each half
-/// of them is compiled by itself, and so on, to find those at fault.
+/// Checks the programs, and adds the number of operations that they have of each subject to `counts`. If the programs
+/// do not compile together, the two halves of the list are checked separately, recursively, to find the programs at
+/// fault.
 pub fn check(programs: &[Program], counts: &mut BTreeMap<Subject, usize>) -> Vec<Failure> {
     let compiled = catch_unwind(AssertUnwindSafe(|| Compiled::new(programs)));
     let compiled = match compiled {
@@ -78,7 +79,7 @@ fn failure(program: &Program, what: &str, text: &str) -> Failure {
     Failure { seed: program.seed, what: format!("{:?}: {what}\n{inputs}{text}", program.subject) }
 }
 
-/// Type, dimensions and first elements of a tensor.
+/// Returns the type, the dimensions and the first elements of a tensor as text.
 fn shown(t: &Tensor) -> String {
     let one = |i| match t.dtype().is_float() {
         true => format!("{:?}", t.get_f64(i).unwrap_or(f64::NAN)),

@@ -14,7 +14,7 @@ impl Random {
         self.0.bits()
     }
 
-    /// A number from -1 to below 1.
+    /// Returns a number that is at least -1 and less than 1.
     pub fn unit(&mut self) -> f32 {
         (self.bits() >> 40) as f32 / (1 << 23) as f32 - 1.0
     }
@@ -23,7 +23,7 @@ impl Random {
         (0..n).map(|_| self.unit() * scale).collect()
     }
 
-    /// Values that bf16 represents exactly.
+    /// Returns values that bf16 represents exactly.
     pub fn bfloats(&mut self, n: usize, scale: f32) -> Vec<f32> {
         (0..n).map(|_| bf16::from_f32(self.unit() * scale).to_f32()).collect()
     }
@@ -39,12 +39,12 @@ pub fn close(what: &str, found: &[f32], wanted: &[f64], bound: impl Fn(usize) ->
     assert_eq!(found.len(), wanted.len(), "{what}");
     for (i, (f, w)) in found.iter().zip(wanted).enumerate() {
         let error = (f64::from(*f) - w).abs();
-        assert!(error <= bound(i), "{what}: {f} at {i}, but {w} is right, {error:e} over the bound {:e}", bound(i));
+        assert!(error <= bound(i), "{what}: element {i} is {f}, not {w}: error {error:e}, bound {:e}", bound(i));
     }
 }
 
-/// Returns the product a[m,k] · b[n,k]ᵀ and, for each of its elements, Σ|a·b|, of which the bound of the rounding error
-/// is a multiple.
+/// Returns the product a[m,k] · b[n,k]ᵀ and, for each of its elements, Σ|a·b|; bounds of the rounding error are
+/// multiples of this sum.
 pub fn product(a: &[f32], b: &[f32], k: usize) -> (Vec<f64>, Vec<f64>) {
     let rows = |x: &[f32]| x.chunks(k).map(<[f32]>::to_vec).collect::<Vec<_>>();
     let (a, b) = (rows(a), rows(b));

@@ -10,7 +10,7 @@ pub struct Weights {
     tensors: Vec<Recipe>,
 }
 
-/// The recipe of a tensor: `n` floats uniform around `mean` with standard deviation `std`.
+/// The recipe of a tensor: `n` uniformly distributed floats with mean `mean` and standard deviation `std`.
 struct Recipe {
     n: u64,
     seed: u64,
@@ -42,7 +42,7 @@ impl Weights {
         Ok(Weights { total_bytes, tensors })
     }
 
-    /// Writes every tensor in little-endian order.
+    /// Writes the values of all tensors, as little-endian floats.
     pub fn write(&self, out: &mut impl Write) -> io::Result<()> {
         let mut out = io::BufWriter::with_capacity(1 << 20, out);
         for recipe in &self.tensors {
@@ -62,8 +62,8 @@ impl Recipe {
     }
 }
 
-/// Returns the `i`-th number (from 1) in [0, 1) with 24 random bits: splitmix64 (Steele, Lea and Flood, 2014) at a
-/// seeded offset.
+/// Returns the `i`-th pseudo-random number, counted from 1: a number in [0, 1) of 24 bits. It is computed by splitmix64
+/// (Steele, Lea and Flood, 2014), which starts from a state that the seed determines.
 fn uniform(seed: u64, i: u64) -> f64 {
     let z = i.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(seed.wrapping_mul(0xD1B5_4A32_D192_ED03));
     let z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -71,7 +71,7 @@ fn uniform(seed: u64, i: u64) -> f64 {
     ((z ^ (z >> 31)) >> 40) as f64 / (1u64 << 24) as f64
 }
 
-/// Returns the offset in bytes, and the recipe.
+/// Returns the offset of a tensor in bytes, and its recipe.
 fn parse_row(row: &Value) -> Option<(u64, Recipe)> {
     let dims = row["shape"].as_array()?;
     let n = dims.iter().try_fold(1u64, |n, d| n.checked_mul(d.as_u64()?))?;

@@ -1,9 +1,10 @@
 //! w[r, c], mostly 0  =>  vectors of eight rows, window by window, and the column of each (8×1 vectors of FlashSparse)
 //!
-//! Eight adjacent rows are a window. Of each column in which a window has a nonzero, all eight elements are stored: as
-//! many as tensor cores have columns of operand B. The vectors of a window are in an order in which eight consecutive
-//! ones have columns with different remainders by eight, as far as there are such: a GPU reads the dense operand's lines
-//! of these columns from different banks.
+//! Eight adjacent rows are a window. For each column in which a window has a nonzero, the column's eight elements in
+//! the window are stored as a vector: tensor cores take the matrix as operand B, whose tiles have eight columns. The
+//! vectors of a window are ordered in turns; each turn takes the next column of every remainder modulo 8 that has one
+//! left. So eight consecutive vectors have columns with different remainders if there are enough, and a GPU reads the
+//! lines of the dense operand that belong to these columns from different banks of shared memory.
 
 use super::words::laid_out;
 use super::{Grid, Part, TYPES, elements, number_dtype, numbers, of_floats, type_name};
@@ -16,7 +17,7 @@ use std::fmt;
 pub struct Windows {
     /// The matrix that the elements of the parameter form.
     pub grid: Grid,
-    /// Type of the stored values: f32, or bf16, to which those of the parameter are rounded.
+    /// Type of the stored values: f32, or bf16, to which the parameter's values are rounded.
     pub dtype: DType,
     /// Number of vectors of all windows together.
     pub vectors: i64,
@@ -36,7 +37,7 @@ impl fmt::Display for Windows {
 }
 
 impl Windows {
-    /// Parses what `to_string` writes after the grid; none if the sizes are inconsistent.
+    /// Parses what `to_string` writes after the grid; `None` if the text is malformed or its sizes are inconsistent.
     pub fn from_text(grid: Grid, text: &[&str]) -> Option<Windows> {
         let &["windows", vectors, "longest", longest, type_text] = text else { return None };
         let (vectors, longest): (i64, i64) = (vectors.parse().ok()?, longest.parse().ok()?);
@@ -48,7 +49,8 @@ impl Windows {
         fits.then_some(Windows { grid, dtype, vectors, longest })
     }
 
-    /// The format of a matrix with these elements, in f32; none if the rows are no whole number of windows.
+    /// Returns the format of a matrix with these elements, stored as f32; `None` if the grid does not fit the elements,
+    /// or the number of rows is not a multiple of [`WINDOW_ROWS`].
     pub fn found(grid: Grid, values: &[f32]) -> Option<Windows> {
         if !grid.holds(values) || grid.rows % WINDOW_ROWS != 0 {
             return None;
@@ -64,7 +66,7 @@ impl Windows {
         self.grid.rows / WINDOW_ROWS
     }
 
-    /// Columns in which a window has a nonzero, in the order of their vectors.
+    /// Returns the columns in which a window has a nonzero, in the order of their vectors.
     fn columns_of(&self, values: &[f32], window: i64) -> Vec<i64> {
         let is_there = |row: i64, column: i64| values[self.grid.place(window * WINDOW_ROWS + row, column)] != 0.0;
         let found = (0..self.grid.columns).filter(|column| (0..WINDOW_ROWS).any(|row| is_there(row, *column)));
@@ -80,7 +82,7 @@ impl Windows {
         ordered.into_iter().map(|(_, column)| column).collect()
     }
 
-    /// The container of a part; none if the format has no such part.
+    /// Returns the container of a part; `None` if the format has no such part.
     pub fn container(&self, part: Part) -> Option<Container> {
         let (dtype, n) = match part {
             Part::Values => (self.dtype, self.vectors * WINDOW_ROWS),
@@ -95,7 +97,8 @@ impl Windows {
         number_dtype(self.grid.columns.max(1 << 16))
     }
 
-    /// A copy of a parameter with zeros for the elements that the matrix has no vectors for.
+    /// Returns a copy of a parameter with so many elements set to 0, chosen by position, that the format can store it;
+    /// `None` if the parameter has another number of elements, or a type that no format supports.
     pub fn thinned(&self, parameter: &Tensor) -> Option<Tensor> {
         let columns = self.grid.columns;
         let each = self.longest.min(self.vectors.checked_div(self.windows()).unwrap_or(0));
@@ -103,10 +106,10 @@ impl Windows {
         self.grid.thinned(parameter, |row, column| (column + columns - first(row / WINDOW_ROWS)) % columns < each)
     }
 
-    /// The contents of a part. Errors: E0901 for a parameter with more vectors than the format allows, in a window or in
-    /// total.
+    /// Returns the contents of a part. Errors: E0901 for a part that the format does not have, and for a parameter that
+    /// has another number of elements than the matrix, or more vectors than the format allows in a window or in total.
     pub fn part(&self, part: Part, parameter: &Tensor) -> Result<Tensor> {
-        let defect = || Error::defect("what is made sparse has other vectors than its matrix");
+        let defect = || Error::defect("a sparse format of windows cannot store its parameter");
         let values = elements(parameter).filter(|values| self.grid.holds(values)).ok_or_else(defect)?;
         let columns = |window: i64| self.columns_of(&values, window);
         let (vectors, starts) = laid_out(self.windows(), [self.vectors, self.longest], columns).ok_or_else(defect)?;

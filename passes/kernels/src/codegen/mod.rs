@@ -1,6 +1,6 @@
 //! KernelDef …  =>  one shared object (MLIR text, LLVM IR, machine code per CPU level, linked), or PTX text
 //!
-//! The result depends on the kernels only, not on the host's CPU, paths or clock.
+//! The result depends only on the kernels and the requested levels or target, not on the host's CPU, paths or clock.
 
 mod link;
 mod lower;
@@ -16,10 +16,10 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Emits each kernel for the levels that it has code for. Kernel `k0` is exported as `k0_v3`, `k0_v4`, …; the object
-/// imports nothing.
+/// Compiles kernels, given with their symbols, into one shared object: each kernel for the CPU levels that it has code
+/// for. Kernel `k0` is exported as `k0_v3`, `k0_v4`, …; the object imports nothing.
 ///
-/// Symbols must be distinct. Errors: E0901 if MLIR, LLVM or the linker rejects the code, which is a defect of the
+/// The symbols must be distinct. Errors: E0901 if MLIR, LLVM or the linker rejects the code, which is a defect of the
 /// compiler.
 pub fn build_shared_object(kernels: &[(String, &Lowered)]) -> Result<Vec<u8>> {
     build_with_declarations(kernels, &levels_of(kernels.iter().map(|(_, l)| *l)), &[])
@@ -32,7 +32,7 @@ pub fn build_with_declarations(
     declared: &[Kernel],
 ) -> Result<Vec<u8>> {
     let modules: Vec<(Level, String)> = levels.iter().map(|&v| (v, text(kernels, v))).collect();
-    // The declarations are data; their object is compiled for the lowest level that the code has.
+    // The declarations are data, which no level affects; their module is compiled for the lowest level of the code.
     let lowest = modules.first().filter(|_| !declared.is_empty());
     let table = lowest.map(|(level, _)| (KERNELS_SYMBOL, *level, table(declared)));
     let modules: Vec<(&str, Level, &str)> = modules.iter().map(|(v, text)| (v.name(), *v, text.as_str())).collect();
@@ -40,8 +40,8 @@ pub fn build_with_declarations(
     link::shared_object(&objects(&modules.into_iter().chain(table).collect::<Vec<_>>())?)
 }
 
-/// Machine code of named modules, in their order. Each module is compiled separately, longest first, on as many threads
-/// as the machine has.
+/// Returns the machine code of named modules, in their order. Each module is compiled separately, longest first, on at
+/// most as many threads as the machine has CPUs.
 fn objects<'a>(modules: &[(&'a str, Level, &str)]) -> Result<Vec<(&'a str, Vec<u8>)>> {
     let mut order: Vec<usize> = (0..modules.len()).collect();
     order.sort_by_key(|&i| Reverse(modules[i].2.len()));
@@ -65,8 +65,8 @@ fn objects<'a>(modules: &[(&'a str, Level, &str)]) -> Result<Vec<(&'a str, Vec<u
     Ok(by_index.into_values().collect())
 }
 
-/// Data of the object: the declarations, preceded by their size in bytes. The runtime refuses a plan that differs from
-/// them.
+/// Returns an MLIR module whose only content is the data of the declarations, preceded by their size in bytes. The
+/// runtime refuses a plan that differs from the declarations.
 fn table(declared: &[Kernel]) -> String {
     let message = Plan { kernels: declared.to_vec(), ..Plan::default() }.write().encode_to_vec();
     let bytes = [&(message.len() as u64).to_le_bytes()[..], &message].concat();
@@ -77,12 +77,12 @@ fn table(declared: &[Kernel]) -> String {
     )
 }
 
-/// Module of kernel-level MLIR with the kernels of one level.
+/// Returns an MLIR module with the kernels that have their own code for a level.
 pub fn text(kernels: &[(String, &Lowered)], level: Level) -> String {
     functions(kernels.iter().map(|(symbol, l)| (symbol.as_str(), *l)), level)
 }
 
-/// Assembly text of the machine code of one level, for dumps.
+/// Returns the assembly text of the machine code of one level, for dumps.
 pub fn assembly(kernels: &[(String, &Lowered)], level: Level) -> Result<String> {
     lower::assembly(&lower::context(), &text(kernels, level), level)
 }

@@ -13,11 +13,12 @@ pub enum Lie {
     Heads,
     /// [b, s, h·d]
     Rows,
-    /// One container [b, s, 3·h·d] for q, k and v; the result as in `Rows`.
+    /// The heads of q, k and v one after another: [b, s, 3·h·d], or less if heads of q share one of k and v. All three
+    /// are read from one container if the sizes are constants and s = t. The result is as in `Rows`.
     Stacked,
     /// k as [b, h, d, t], v as [b, h, e, t], the result as [b, h, e, s].
     Turned,
-    /// q in rows of d + 1 elements; k and v in caches with spare capacity.
+    /// q in rows of d + 1 elements; k and v in caches with spare capacity; the result as in `Heads`.
     Room,
 }
 
@@ -26,7 +27,7 @@ pub enum Lie {
 pub enum Left {
     Plain,
     Scaled,
-    /// Pairs of channels are rotated by an angle that depends on the row (rotary embedding).
+    /// Pairs of channels are rotated by an angle that depends on the row and the channel (rotary embedding).
     Rotated,
 }
 
@@ -38,33 +39,34 @@ pub enum Right {
     Joined,
 }
 
-/// What is applied to the scores before the softmax.
+/// What is applied to the scores x before the softmax; c is 1 / √d.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Score {
     Nothing,
+    /// x · c
     Scaled,
     /// x · c + mask[b, t]
     Mask,
     /// x · c + mask[b, h, s, t]
     FullMask,
-    /// x where t ≤ s + (keys - queries), else the lowest finite number
+    /// x · c where t ≤ s + (keys - queries), else the lowest finite number
     Causal,
-    /// As `Causal`, with -∞ in place of the lowest number, and a mask of bools hides further keys.
+    /// As `Causal`, but with -∞ in place of the lowest number, and with a mask of bools that hides further keys.
     Hidden,
-    /// 5 · tanh(x / 5)
+    /// 5 · tanh(x · c / 5)
     Capped,
 }
 
 /// How weights are computed from the exponentials p, whose sum over a row is l.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Weights {
-    /// Σ p·v / l
+    /// (Σ p·v) / l
     After,
     /// Σ (p / l)·v
     Inside,
     /// Results are 0 for rows that see no key, because the maximum and the sum are clamped from below.
     Visible,
-    /// Replaces NaN weights by 0.
+    /// NaN weights are replaced by 0.
     Cleaned,
     /// Σ v·(p·(1 / l)), times a gate per row
     Inverse,
@@ -73,7 +75,7 @@ pub enum Weights {
 #[derive(Clone, Copy, Debug)]
 pub struct Problem {
     pub dtype: DType,
-    /// q, k, v and the exponentials are rounded to bf16, and widened before they are multiplied.
+    /// Whether q, k, v and the exponentials are rounded to bf16, and widened before they are multiplied.
     pub widened: bool,
     pub batch: i64,
     pub heads: i64,
@@ -156,7 +158,7 @@ impl Problem {
         let outer = [size("b"), h.to_string(), size("s"), size("e")];
         let outer: Vec<&str> = outer.iter().map(String::as_str).collect();
         let mut b = Builder::new(&outer, &[&size("t")]).deep(&[&size("d")]);
-        // Variables: %0 batch, %1 head, %2 query, %3 column, %4 key, %5 width.
+        // Variables: %0 batch, %1 head, %2 query, %3 column of the result, %4 key, %5 column of q and k.
         let read = Problem { dtype: if self.widened { DType::BF16 } else { t }, ..*self };
         let head = if self.group > 1 { format!("%1 floordiv {}", self.group) } else { "%1".into() };
         let kv = (h / self.group).to_string();

@@ -1,5 +1,5 @@
-//! Contractions as tiles on tensor cores: the executed PTX agrees with the interpreter, and the simulator has no
-//! findings
+//! Contractions as tiles on tensor cores: results of the executed PTX agree with the interpreter's, and the simulator
+//! reports no findings
 
 #[path = "../../../../tests/src/drawn.rs"]
 mod drawn;
@@ -35,10 +35,11 @@ fn name(p: &Problem, shape: &Shape) -> String {
 
 /// Runs a problem, and asserts that its results differ from the interpreter's by at most the following bound.
 ///
-/// f32: the split into two tf32 loses up to 2^-21 of each operand and 2^-22 of a product, and k + 2 additions in f32
-/// are truncated instead of rounded. 16 bits: the interpreter rounds the products too, so that results may differ by
-/// the type's unit roundoff times Σ|a·b|. No epilogue amplifies an error more than gelu does (by 1.13), and each of an
-/// epilogue's few steps rounds a number of about one.
+/// f32: each operand is split into two tf32, which loses up to 2^-21 of the operand; the product of the two lower parts
+/// is omitted, which loses up to 2^-22 of a product; and k + 2 additions in f32 truncate instead of rounding. 16 bits:
+/// the interpreter also rounds each product to the type, so results may differ by the type's unit roundoff times
+/// Σ|a·b|. The epilogue that amplifies errors most is gelu, by a factor of 1.13; each of an epilogue's few operations
+/// rounds a number whose magnitude is about one.
 fn close(p: Problem, shape: &'static Shape, fill: Fill) -> Outcome {
     let case = Case::new(p, fill);
     let outcome = case.run(Some(shape));
@@ -56,7 +57,8 @@ fn check(case: &Case, outcome: &Outcome, fill: Fill, name: &str) {
         DType::F16 => (2f64.powi(-11), 2f64.powi(-9)),
         _ => (2f64.powi(-8), 2f64.powi(-6)),
     };
-    // Integers and their sums are exact, so the results are exact unless an epilogue computes on them.
+    // Operands that are integers have exact products and sums, so the results are exact unless an epilogue changes
+    // them.
     let exact = fill == Fill::Whole && matches!(p.after, After::Nothing | After::Transposed);
     let (sum, unit) = if exact { (0.0, 0.0) } else { (sum, unit) };
     for (i, ((got, want), size)) in outcome.values.iter().zip(&expected).zip(&magnitude).enumerate() {
@@ -70,7 +72,8 @@ fn edge_extents(tile: i64) -> [i64; 5] {
     [1, tile - 1, tile, tile + 1, 3 * tile - 1]
 }
 
-/// Runs all pairs of extents for m and n; layouts, batches, epilogues and k alternate, each with a different period.
+/// Runs the drawn ones among the pairs of extents for m and n; for tiles larger than 64 by 64, the three largest pairs
+/// are left out. Layouts, batches, epilogues and k vary from pair to pair, each with a different period.
 fn all_extents(shape: &'static Shape, dtype: DType) {
     let k = k_tile(shape, dtype);
     let ks = [0, 1, k - 1, k, k + 1, 3 * k - 1, 2 * k];
@@ -166,7 +169,7 @@ fn without_rows_or_columns_there_is_no_launch() {
     }
 }
 
-/// If the result is transposed, the variable that is contiguous in it becomes the columns of the tiles.
+/// If the result is transposed, the variable along which it is contiguous runs along the columns of the tiles.
 #[test]
 fn results_that_are_transposed() {
     for dtype in DTYPES {
@@ -201,7 +204,7 @@ fn grouped_heads() {
     }
 }
 
-/// Launches with few rows or few blocks use smaller tiles, in the same entry point.
+/// Launches with few rows or few blocks use smaller tiles, which the same PTX kernel contains.
 #[test]
 fn few_rows_and_many_in_one_entry() {
     for (dtype, n, k) in
@@ -221,7 +224,7 @@ fn few_rows_and_many_in_one_entry() {
             stated(&p, &outcome, 0.02);
         }
     }
-    // A launch with just enough blocks for the large tiles.
+    // A launch with the largest tiles; the last tile along m has one row.
     let p = Problem { dtype: DType::F16, sizes: [385, 4096, 40], batch: 1, symbolic: true, fixed: true, ..PLAIN };
     let case = Case::new(p, Fill::Whole);
     let outcome = case.run(None);
@@ -229,7 +232,8 @@ fn few_rows_and_many_in_one_entry() {
     stated(&p, &outcome, 0.02);
 }
 
-/// If rows begin at multiples of 16 bytes (chunks), neither copies nor fragment loads have bank conflicts.
+/// If rows begin at multiples of 16 bytes, neither the copies to shared memory nor the loads of fragments have bank
+/// conflicts.
 #[test]
 fn no_bank_conflicts() {
     for dtype in DTYPES {
@@ -251,7 +255,8 @@ fn no_bank_conflicts() {
     }
 }
 
-/// The waits and barriers of the pipeline are necessary: if one of them is removed, the simulator reports a finding.
+/// The waits and barriers of the pipeline are necessary: if the waits let more copies stay pending, or the barriers
+/// only synchronise a warp, the simulator reports a finding.
 #[test]
 fn a_missing_wait_or_barrier_is_found() {
     let case = Case::new(Problem { sizes: [64, 64, 256], ..PLAIN }, Fill::Whole);
@@ -268,7 +273,7 @@ fn a_missing_wait_or_barrier_is_found() {
     }
 }
 
-/// Infinity times a number, two infinities that cancel, numbers that tf32 rounds to infinity, and NaN.
+/// Tests infinity times a number, two infinities that cancel, numbers that round to infinity in tf32, and NaN.
 #[test]
 fn infinities_and_nan_come_out_as_they_are() {
     let (a, b) = (Lie::K(0), Lie::Rows(0));
@@ -304,7 +309,7 @@ fn infinities_and_nan_come_out_as_they_are() {
     assert!(expected.iter().any(|v| v.is_infinite()) && expected.iter().any(|v| v.is_nan()));
 }
 
-/// Compares the counted sectors of each buffer with the predicted ones.
+/// Asserts that the counted sectors of each buffer differ from the predicted ones by at most a fraction of `tolerance`.
 fn stated(p: &Problem, outcome: &Outcome, tolerance: f64) {
     stated_for(p, outcome, tolerance, "sm_80");
 }
@@ -320,7 +325,8 @@ fn stated_for(p: &Problem, outcome: &Outcome, tolerance: f64, target: &str) {
     }
 }
 
-/// bf16 operands with f32 accumulators; B is a constant packed in panels of pairs, or of chunks for GPUs.
+/// Operands are bf16 and accumulators are f32; B is a constant packed in panels of depth 2, or of depth 8 (16-byte
+/// chunks along k) for GPUs.
 #[test]
 fn factors_that_are_widened() {
     for (turn, shape) in all_shapes().enumerate() {
@@ -348,8 +354,8 @@ fn factors_that_are_widened() {
     }
 }
 
-/// A row has the same bits alone and in any batch: the shape of the tiles depends on the size of the launch, but tiles
-/// of all shapes add the products of an element in the same order.
+/// A row of the result has the same bits alone and in any batch: the shape of the tiles depends on the size of the
+/// launch, but tiles of all shapes add the products of an element in the same order.
 #[test]
 fn bits_do_not_depend_on_the_tile() {
     let plain = |dtype| Problem { dtype, sizes: [70, 66, 640], ..PLAIN };
@@ -365,7 +371,7 @@ fn bits_do_not_depend_on_the_tile() {
     }
 }
 
-/// Signed and unsigned bytes, with B packed or in a plain layout; sums in i32 are exact.
+/// Operands are signed or unsigned bytes, and B is packed or in a plain layout; sums in i32 are exact.
 #[test]
 fn bytes_of_every_sign() {
     let signs = [DType::I8, DType::U8].map(|left| [DType::I8, DType::U8].map(|right| [left, right])).concat();
@@ -391,7 +397,7 @@ fn bytes_of_every_sign() {
     }
 }
 
-/// The predicted traffic of a launch equals the traffic that its instructions request.
+/// The predicted traffic of a launch is within 2 % of the traffic that its instructions request.
 #[test]
 fn sectors_are_as_stated() {
     let mut shapes = vec![];

@@ -1,4 +1,4 @@
-//! Contractions: matrix products with epilogues, batched attention products, packed operands
+//! Contractions: matrix products with epilogues, batched attention products, packed operands, convolutions
 
 use crate::build::{Builder, mixed, plain, product, scores};
 use crate::check;
@@ -9,7 +9,7 @@ use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_kernels::codegen::build_shared_object;
 use sardonyx_kernels::{Target, lower, packable};
 
-/// A case whose results are sums of k products of numbers in -1..1, added in any order in f32.
+/// Returns a case with the tolerance for sums of k products of numbers in -1..1, added in any order in f32.
 pub fn case(name: &str, kernel: Kernel, symbols: &[(&'static str, i64)], k: i64) -> Case {
     Case::new(name, kernel, symbols).within((k as f64 + 16.0) * 6e-8, 1e-6)
 }
@@ -40,8 +40,8 @@ fn symbolic_sizes() {
     check(cases);
 }
 
-/// 1D convolutions over a symbolic number of signals, possibly one: the rows of a block are the positions of one
-/// signal, not different signals.
+/// 1D convolutions over a symbolic number of signals. There may be only one signal, so the rows of a block are
+/// positions of the same signal.
 #[test]
 fn windows_of_an_open_batch() {
     let mut b = Builder::new(&["b", "60", "40"], &["5", "24"]);
@@ -350,14 +350,15 @@ fn few_rows_by_pairs_of_panels() {
     check(cases);
 }
 
-/// A row has the same bits alone and among 50 rows, in blocks of every size.
+/// A row has the same bits whether few or many rows are computed, in blocks of every size.
 #[test]
 fn a_row_does_not_depend_on_the_others() {
     rows_are_independent("plain", plain("m", "70", "19"), 70);
     rows_are_independent("gelu", full("m", "96", "19"), 96);
 }
 
-/// Checks that each row of a kernel over `m` rows and `n` columns has the same bits alone and among 50 rows.
+/// Checks, for a kernel over `m` rows and `n` columns and several m up to 49, that the first m of 50 rows have the same
+/// bits if only they are computed.
 pub fn rows_are_independent(name: &str, kernel: Kernel, n: usize) {
     let whole = packed_case(name, kernel, &[("m", 50)], 19);
     let lowered = lower(&whole.kernel).unwrap();

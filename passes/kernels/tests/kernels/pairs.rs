@@ -133,7 +133,7 @@ fn nothing_behind_a_row_is_read() {
     check(vec![case]);
 }
 
-/// A row has the same bits alone and among 50 rows, in blocks of every size.
+/// The first rows have the same bits whether a call has only them or 50 rows, in blocks of every size.
 #[test]
 fn a_row_does_not_depend_on_the_others() {
     for (k, n) in [(19i64, 70usize), (24, 96)] {

@@ -1,4 +1,4 @@
-//! Runs kernels as PTX on the simulator and compares the results with the interpreter's: the same cases as for CPUs
+//! a kernel of the CPU tests  =>  its PTX, run on the simulator; the results are compared with the interpreter's
 
 use crate::harness::{Case, compare, places, room_bytes, some};
 use ptxvm::{AllocationCounters, Launch, Memory, Module, Options, Params, Report, run};
@@ -85,7 +85,8 @@ fn filled(memory: &mut Memory, name: &str, bytes: &[u8]) -> u64 {
     address
 }
 
-/// Runs the cases of this run and compares the results; a finding of the simulator is a failure too.
+/// Checks the cases that are drawn for this test run: the results must agree with the interpreter's, and the simulator
+/// must report no findings.
 pub fn check(cases: &[Case]) {
     check_on("sm_80", cases);
 }

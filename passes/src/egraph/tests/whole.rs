@@ -1,4 +1,4 @@
-//! All rules at once: all nodes of a class have one value, and the extracted graph computes what the original did
+//! All rules at once: all nodes of a class have the same value, and the extracted graph computes what the original did
 
 use super::sketch;
 use super::values::{Bound, Kind, differs};
@@ -132,7 +132,9 @@ fn ty(dims: &[&str]) -> TensorType {
     TensorType::new(DType::F32, dims.iter().map(|d| Dim::parse(d).unwrap()).collect::<Vec<_>>())
 }
 
-/// Products of x with several matrices, combined, in `layers` consecutive layers.
+/// Returns a graph of `layers` consecutive layers. Each layer multiplies its input by one matrix per width; applies
+/// tanh to the products if `activated`, else replaces all elements of their rows by the row's sum; and multiplies the
+/// results elementwise.
 fn linears(widths: &[&str], layers: usize, activated: bool) -> Graph {
     let mut g = Graph { name: "main".into(), ..Graph::default() };
     g.symbols.insert("b".into(), Symbol { kind: SymbolKind::Input, lo: 0, hi: None });
@@ -173,7 +175,7 @@ fn contractions(g: &Graph) -> usize {
     g.nodes.iter().filter(|n| matches!(n.op, Op::Contract(_))).count()
 }
 
-/// If concatenated parameters are prepared at compile time, the products of one input become one.
+/// If concatenated parameters are prepared at compile time, the products of one input become one product.
 #[test]
 fn linear_maps_of_one_input_are_packed_where_that_is_prepared() {
     let graph = linears(&["64", "32", "32"], 2, false);
@@ -184,7 +186,7 @@ fn linear_maps_of_one_input_are_packed_where_that_is_prepared() {
     assert_eq!(contractions(&packed), 2);
     let concats = packed.nodes.iter().filter(|n| matches!(n.op, Op::Concat { .. })).count();
     assert_eq!(concats, 2);
-    // Every origin of the graph is kept, though nodes are merged.
+    // Every origin of the graph is kept although nodes are merged.
     for name in graph.nodes.iter().flat_map(|n| &n.origins) {
         assert!(packed.nodes.iter().any(|n| n.origins.contains(name)), "{name} is lost");
     }
@@ -207,7 +209,7 @@ fn a_large_graph_has_one_answer() {
     assert!(!report.limited && report.cost_after <= report.cost_before);
 }
 
-/// Whatever the limits are, the result is a graph and not an error.
+/// Whatever the limits are, the result is a graph that costs no more than the original, and not an error.
 #[test]
 fn limits_end_the_search_with_the_best_so_far() {
     let graph = linears(&["64", "64"], 20, true);

@@ -1,4 +1,4 @@
-//! Normal form, division, text, bounds, overflow
+//! Tests of `Dim`: normal form, division, parsing and printing, bounds, and overflow
 
 use super::*;
 
@@ -19,7 +19,7 @@ fn exact_division_cancels() {
     assert_eq!(dim("(384*batch*seq) floordiv (batch*seq)"), dim("384"));
     assert_eq!(dim("(a*a - b*b)").exact_div(&dim("a + b")), Some(dim("a - b")));
     assert_eq!(dim("a*b + 1").exact_div(&dim("a")), None);
-    // The last symbol occurs in the quotient only.
+    // The last symbol, `b`, does not occur in the divisor.
     assert_eq!(dim("(6*a*b + 6*b) floordiv (2*a + 2)"), dim("3*b"));
 }
 
@@ -43,7 +43,7 @@ fn printing_and_parsing_are_inverse() {
 
 #[test]
 fn values_agree_with_integer_arithmetic() {
-    // A small linear congruential generator: the cases are the same on every machine.
+    // The numbers come from a linear congruential generator, so the cases are the same in every run.
     let mut state = 7u64;
     let mut next = |n: u64| {
         state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
@@ -64,8 +64,8 @@ fn overflow_is_a_value_not_a_panic() {
     assert!((big.clone() + big.clone()).is_overflow());
     assert!(dim("99999999999999999999").is_overflow());
     assert!((Dim::symbol("a") * big).eval(&|_| Some(4)).is_err());
-    // The negation of i64::MIN, which is its quotient by -1 too, overflows.
-    for text in ["(-9223372036854775807 - 1)*a floordiv (b - a)", "(a - 9223372036854775807 - 1) floordiv 7"] {
+    // Negating i64::MIN overflows, and so does dividing it by -1; neither may panic.
+    for text in ["(-9223372036854775807 - 1)*b floordiv (a - b)", "(a - 9223372036854775807 - 1) floordiv 7"] {
         dim(text);
     }
 }
@@ -77,12 +77,12 @@ fn bounds_are_proved_not_guessed() {
     assert!(!dim("a").provably_ge(&dim("b"), &zero));
     assert!(dim("2*a").provably_ge(&dim("a + 1"), &|_| 1));
     assert!(!dim("2*a").provably_ge(&dim("a + 1"), &zero));
-    // The lower bounds of symbols also count within other expressions.
+    // The lower bounds of symbols are also used inside `max` and `floordiv`.
     let one = |_: &Symbol| 1;
     assert!(!dim("max(n - 2, m - 2)").provably_ge(&dim("0"), &one));
     assert!(!dim("(n - 2) floordiv m").provably_ge(&dim("0"), &one));
     assert!(dim("(n - 1) floordiv m").provably_ge(&dim("0"), &one));
-    // A subtracted minimum is at most each of its operands.
+    // A minimum is at most each of its operands, so a lower bound may subtract either operand instead of the minimum.
     assert!(dim("n + 2*m").provably_ge(&dim("min(n, 7) + 2*min(m, n)"), &zero));
     assert!(!dim("n").provably_ge(&dim("2*min(n, m)"), &zero));
     assert_eq!(dim("0").maximum(&dim("n - min(1, n)")), dim("n - min(1, n)"));
@@ -123,7 +123,7 @@ fn text_alone_tells_symbols_apart_and_only_where_it_is_read() {
     assert_eq!((launch.to_string(), launch.names().len()), ("b0 + grid - 4*p0*p1".into(), 0));
     assert_eq!(launch.by_params(&[dim("n"), dim("2")]).names(), ["n".into()].into());
     assert_eq!(Dim::parse_launch("p1 - p0").unwrap().eval_params(&[3, 5]).unwrap(), 2);
-    // Numbers are in the order of their values.
+    // Numbered symbols are sorted by number, not by text: %9 precedes %10.
     assert_eq!(dim("%10 + %9 + $2 + n").to_string(), "$2 + %9 + %10 + n");
 }
 
@@ -148,7 +148,7 @@ fn long_expressions_end_soon() {
     ];
     for text in texts {
         let dim = Dim::parse(&text).unwrap();
-        // Like a compiler, computes a bound and replaces every symbol; both must end soon.
+        // Computing a bound and replacing every symbol, as the compiler does, must not take long either.
         let _ = dim.lower_bound(&|_| 1);
         let _ = dim.substitute(&|s| Some(Dim::from(s.clone()) + Dim::constant(1)));
     }

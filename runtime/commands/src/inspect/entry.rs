@@ -1,4 +1,4 @@
-//! an entry point of an artifact: ports, states, checks, steps  =>  text, JSON
+//! an entry point of an artifact: inputs, outputs, states, checks, steps  =>  text, JSON
 
 use crate::inputs::usual_bytes;
 use crate::values::bytes_text;
@@ -17,7 +17,7 @@ pub fn text(program: &Program, entry: &Entry, call: Option<&CallBytes>, out: &mu
     put!(out, "\n{kind} {}: {} kernels in {} launches", entry.name, kernels.len(), launches(entry).count())?;
     let tighter: Vec<&str> = entry.specialized.iter().map(|at| program.entries[*at].name.as_str()).collect();
     if !tighter.is_empty() {
-        put!(out, "  sizes of  {} go there", tighter.join(", "))?;
+        put!(out, "  special   {} (a call with the sizes of one of these runs it)", tighter.join(", "))?;
     }
     for port in &entry.inputs {
         put!(out, "  input     {} {} {}", port.name, port.dtype, describe(&port.dims))?;

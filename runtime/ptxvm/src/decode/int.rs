@@ -1,4 +1,5 @@
-//! add, sub, mul, mad, div, rem, min, max, abs, neg, sad, dp4a of integers, carries; `float` and `half` decode floats
+//! Decodes integer add, sub, mul, mad, div, rem, min, max, abs, neg, sad, dp4a, dp2a, also with carries; for float
+//! types, calls `float` or `half`
 
 use super::mods::Mods;
 use super::program::{Op, Regs};
@@ -27,7 +28,7 @@ fn is_float(d: &mut Decoder, ty: Ty) -> bool {
     float
 }
 
-/// Emits a binary operation, chosen by the width of the type; 16-bit results are truncated.
+/// Emits `word` for types of 16 and 32 bits, or `double` for types of 64 bits; 16-bit results are truncated.
 fn by_width(
     d: &mut Decoder,
     ops: &[Operand],
@@ -84,7 +85,7 @@ pub fn subc(d: &mut Decoder, mods: &mut Mods, ops: &[Operand]) -> Done {
     carry(d, mods, ops, true, true, out)
 }
 
-/// The carry flag is predicate register 0, which `module` reserves for it.
+/// Number of the predicate register that holds the carry flag; `module` reserves it.
 pub const CARRY: u32 = 0;
 
 fn carry(d: &mut Decoder, mods: &mut Mods, ops: &[Operand], sub: bool, uses: bool, sets: bool) -> Done {

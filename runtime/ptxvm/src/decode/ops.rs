@@ -1,4 +1,4 @@
-//! Operands of instructions that access memory, other lanes or other warps
+//! Decoded operands of instructions that access memory, multiply matrices, or communicate between lanes or warps
 
 use super::program::Reg;
 use crate::shadow::Scope;
@@ -18,7 +18,7 @@ pub struct Address {
 /// Memory ordering of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Order {
-    /// True for relaxed, volatile, acquire and release; false for a plain access.
+    /// True for relaxed, volatile, mmio, acquire and release accesses; false for weak ones.
     pub strong: bool,
     pub acquire: bool,
     pub release: bool,
@@ -82,7 +82,7 @@ pub struct AsyncCopy {
     pub from: Address,
     pub bytes: u32,
     pub source_bytes: Option<Reg>,
-    /// Predicate of the lanes that read nothing and write zeros.
+    /// Predicate register; the lanes in which it is true read nothing and write zeros.
     pub ignore_source: Option<Reg>,
 }
 
@@ -113,7 +113,7 @@ pub struct FragmentAccess {
     pub store: bool,
     pub space: Space,
     pub address: Address,
-    /// Register of the leading dimension, in elements.
+    /// Register that holds the distance between rows (or columns) in memory, in elements.
     pub stride: Option<u32>,
     pub row_major: bool,
     pub fragment: Fragment,
@@ -154,9 +154,9 @@ pub enum MbarrierOp {
         bytes: u32,
     },
     Arrive {
-        /// Number of arrivals; `None` for one.
+        /// Register of the number of arrivals; `None` for one.
         count: Option<u32>,
-        /// Bytes to expect before the arrival.
+        /// Register of the number of bytes that the phase has to wait for in addition (`.expect_tx`).
         bytes: Option<u32>,
         /// Whether the arrivals expected in later phases are reduced by the count.
         drop: bool,
@@ -169,7 +169,7 @@ pub enum MbarrierOp {
         phase: PhaseOperand,
     },
     /// `cp.async.mbarrier.arrive`: arrives once the thread's earlier copies have completed. Without `.noinc` (`counted`
-    /// is false), one more arrival is expected first.
+    /// is false), the number of arrivals that the phase waits for is first increased by one.
     ArriveAfterCopies {
         counted: bool,
     },
@@ -210,7 +210,7 @@ pub struct WgmmaMultiply {
     pub d: Vec<u32>,
     /// The metadata register and the sparsity selector, if A is sparse.
     pub sparse: Option<(u32, u32)>,
-    /// Predicate register, and whether it is negated.
+    /// Predicate register that says whether the old values of the accumulators are added, and whether it is negated.
     pub scale_d: (u32, bool),
     /// Product of the scales of A and B: -1 or 1.
     pub product: i64,

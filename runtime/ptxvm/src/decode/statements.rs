@@ -1,4 +1,4 @@
-//! the statements of one entry  =>  one list of instructions, with labels declared and called functions inlined
+//! the statements of one entry  =>  one list of instructions, with called functions inlined, and each label's position
 
 use std::collections::HashMap;
 
@@ -14,11 +14,12 @@ use crate::text::types::Space;
 
 /// Maximum number of instructions of one entry after inlining.
 const CODE_MAX: usize = 1 << 20;
+/// Maximum depth of nested calls.
 const CALLS_MAX: usize = 24;
 /// Maximum number of inlined calls in one entry, nested ones included.
 const INLINED_MAX: u32 = 1 << 16;
-/// Largest shared memory of a block on any supported GPU.
-pub const SHARED_BYTES_MAX: u64 = 228 * 1024;
+/// Maximum shared memory of a block: that of sm_90, the largest of all GPUs that are simulated.
+pub const SHARED_BYTES_MAX: u64 = 227 * 1024;
 /// Largest local memory that a GPU allows per thread.
 pub const LOCAL_BYTES_MAX: u64 = 512 * 1024;
 
@@ -38,7 +39,7 @@ pub struct Decoder<'a> {
     pub globals: &'a HashMap<String, (u32, u64)>,
     pub scopes: Scopes,
     pub code: Vec<Raw>,
-    /// Instruction of each label. Branches hold label numbers until all code has been emitted.
+    /// Index of the instruction that follows each label. Branches hold label numbers until all code has been emitted.
     pub labels: Vec<u32>,
     pub constants: HashMap<Constant, Vec<Reg>>,
     pub names: HashMap<Reg, String>,
@@ -203,7 +204,8 @@ impl<'a> Decoder<'a> {
         Ok(Place { space: Space::Local, offset, bytes: variable.bytes(), dynamic: false })
     }
 
-    /// Finds a variable of the function or of the module.
+    /// Finds a variable of the function or of the module. A shared variable of the module is allocated when it is first
+    /// found.
     pub fn find_place(&mut self, name: &str) -> Result<Option<Place>, Error> {
         if let Some(place) = self.scopes.place(name).or_else(|| self.module_shared.get(name).copied()) {
             return Ok(Some(place));
@@ -257,7 +259,7 @@ impl<'a> Decoder<'a> {
         self.code.push(Raw { op, guard: self.guard, line: self.line, class: self.class, reads, writes });
     }
 
-    /// `call.uni (results), function, (arguments);` is replaced by the function's body.
+    /// Emits the body of a function in place of its call, `call.uni (results), function, (arguments);`.
     pub fn inline(&mut self, name: &str, results: &[Operand], arguments: &[Operand]) -> Result<(), Error> {
         let unit = self.unit;
         let with_body = |function: &&Function| function.name == name && !function.entry && function.body.is_some();
@@ -338,7 +340,7 @@ impl<'a> Decoder<'a> {
         Ok(())
     }
 
-    /// The address `[name+4]` of a variable, whose base is a constant register.
+    /// Returns an address in a variable, such as `[name+4]`. Its base is a register that holds a constant.
     pub fn place_address(&mut self, place: Place, offset: i64) -> Address {
         let constant = match (place.space, place.dynamic) {
             (Space::Global | Space::Const | Space::Generic, _) => Constant::Symbol(place.offset, 0),

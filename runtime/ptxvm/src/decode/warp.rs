@@ -1,5 +1,5 @@
-//! Decodes shfl, vote, match, redux, activemask, elect, bar, barrier, membar and fence: communication between lanes and
-//! between warps; also setmaxnreg and griddepcontrol
+//! Decodes shfl, vote, match, redux, activemask, elect, bar, barrier, membar and fence: communication and ordering
+//! between lanes and between warps; also setmaxnreg and griddepcontrol
 
 use super::mods::Mods;
 use super::ops::{Barrier, BarrierReduction, Shuffle, Warp};
@@ -129,8 +129,8 @@ pub fn activemask(d: &mut Decoder, mods: &mut Mods, ops: &[Operand]) -> Done {
     Ok(())
 }
 
-/// Decodes `setmaxnreg.inc|dec.sync.aligned.u32 n;`. It moves registers between warps, which changes no result, so the
-/// simulator only checks that all lanes of the warp execute it.
+/// Decodes `setmaxnreg.inc|dec.sync.aligned.u32 n;`. The instruction changes how many registers the warp owns, which
+/// affects no result, so the simulator only checks that all lanes of the warp execute it.
 pub fn setmaxnreg(d: &mut Decoder, mods: &mut Mods, ops: &[Operand]) -> Done {
     d.requires(SM_90A, (8, 0))?;
     mods.required(&["inc", "dec"])?;
@@ -218,7 +218,7 @@ fn reduction(d: &mut Decoder, mods: &mut Mods, ops: &[Operand], aligned: bool) -
     let (id, count, value) = match ops.get(1..).unwrap_or_default() {
         [id, value] => (id, None, value),
         [id, count, value] => (id, Some(d.source::<u32>(count, Ty::U32)?), value),
-        _ => return d.error("takes a destination, a barrier, a count and a predicate"),
+        _ => return d.error("takes a destination, a barrier, an optional count of threads, and a predicate"),
     };
     let id = d.source::<u32>(id, Ty::U32)?;
     let (p, negated) = d.pred_source(value)?;

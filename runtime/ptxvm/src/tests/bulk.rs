@@ -36,11 +36,11 @@ fn loads_arrive_at_their_barrier() {
     assert!(found("[%r2], [%rd1]", "[%r2+128], [%rd1]").contains(&Kind::OutOfBounds));
     assert!(found("[%r2], [%rd1]", "[%r2], [%rd1+16]").contains(&Kind::OutOfBounds));
     assert!(found("@%p1 mbarrier.init.shared.b64 [%r1], 1;", "").contains(&Kind::BarrierMisuse));
-    // Earlier stores to the destination need a proxy fence.
+    // A proxy fence must separate earlier stores to the destination from the copy.
     let stored = found("[%r1], 1; bar", "[%r1], 1; st.shared.u32 [%r3], 0; bar");
     assert_eq!(stored, [Kind::MissingFence]);
     assert_eq!(found("[%r1], 1; bar", "[%r1], 1; st.shared.u32 [%r3], 0; fence.proxy.async; bar"), []);
-    // Nothing waits for the copy: with many blocks, it is still in flight when a block ends.
+    // Nothing waits for the copy, so in some of many blocks it is still in flight when the block ends.
     let unwaited = LOAD.split("WAIT:").next().unwrap();
     let (_, report) = run_text(&hopper(unwaited), 16, 64, &input);
     assert_eq!(kinds(&report), [Kind::InFlight]);
@@ -71,7 +71,7 @@ fn stores_read_what_was_fenced() {
     assert!(unordered.contains(&Kind::Race) || unordered.contains(&Kind::UninitialisedMemory), "{unordered:?}");
     assert_eq!(found("cp.async.bulk.wait_group.read 0;", ""), [Kind::InFlight]);
     assert_eq!(found("cp.async.bulk.commit_group;", ""), [Kind::InFlight]);
-    // The source is in use until `wait_group.read`, the destination until `wait_group`.
+    // A store uses its source until `wait_group.read` returns, and its destination until `wait_group` returns.
     let early = "END: bar.sync 1; setp.eq.u32 %p2, %r0, 63; @%p2 st.shared.u32 [%r2+4], 1;";
     assert!(found("cp.async.bulk.wait_group.read 0;\n    END:", early).contains(&Kind::InFlight));
     assert_eq!(found("END:", early), []);
@@ -81,7 +81,8 @@ fn stores_read_what_was_fenced() {
     assert_eq!(found("wait_group.read 0;", "wait_group 0; ld.global.u32 %r9, [%rd0];"), []);
 }
 
-/// Runs a kernel that moves boxes of 8 rows of 32 u32 (128 bytes) from or to a matrix of 10 rows by 40 columns.
+/// Runs a kernel that copies boxes of 8 rows by 32 columns from or to a matrix of u32 with 10 rows and 40 columns.
+/// Returns the matrix if the kernel copies to it, else the kernel's output.
 fn tensor(body: &str, swizzle_bytes: u32) -> (Vec<u32>, Report) {
     let text = format!(
         "{}.visible .entry k(.param .u64 out, .param .align 64 .b8 map[128])\n{{
@@ -128,11 +129,11 @@ fn boxes_are_swizzled_and_filled_with_zeros() {
         }
     }
     let (_, report) = tensor(&BOX.replace(", 1024;", ", 960;"), 128);
-    assert_eq!(kinds(&report), [Kind::Deadlock], "the whole box counts, with what lies outside");
+    assert_eq!(kinds(&report), [Kind::Deadlock], "all bytes of the box count, also those outside the matrix");
     let (_, report) = tensor(&BOX.replace("[%r2], [%rd1", "[%r2+64], [%rd1"), 0);
     assert!(kinds(&report).contains(&Kind::Misaligned));
     let (_, report) = tensor(&BOX.replace("[%rd1, {", "[%rd0, {"), 0);
-    assert!(kinds(&report).contains(&Kind::OutOfBounds), "an address that is no map");
+    assert!(kinds(&report).contains(&Kind::OutOfBounds), "an address without a tensor map");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! wgmma: products of every type and layout against a plain sum, and the findings for each missing step
+//! wgmma: products of every type and layout against a plain sum, and the findings for each missing synchronisation
 
 use crate::testing::{hopper, run_text};
 use crate::{Kind, Report};
@@ -7,10 +7,12 @@ use crate::{Kind, Report};
 #[derive(Clone, Copy)]
 struct Layout {
     start: u64,
+    /// Leading and stride dimension byte offsets, as in the matrix descriptor.
     leading: u64,
     stride: u64,
     /// Bytes of the swizzle pattern; 16 means no swizzle.
     pattern: u64,
+    /// Whether the operand is contiguous along its rows (M or N) rather than along K.
     rows_inside: bool,
 }
 
@@ -20,7 +22,7 @@ impl Layout {
         self.start >> 4 | (self.leading >> 4) << 16 | (self.stride >> 4) << 32 | code << 62
     }
 
-    /// The address of an element, according to the tables of the PTX ISA.
+    /// Returns the address of an element, according to the tables of the PTX ISA.
     fn at(&self, row: u64, k: u64, bytes: u64) -> usize {
         let (s, lbo, sbo) = (self.pattern, self.leading, self.stride);
         let (kb, u) = (k * bytes, row * bytes);
@@ -40,7 +42,7 @@ impl Layout {
     }
 }
 
-/// The bits of a small number in the type `ty`.
+/// Returns the bits of a small number in the type `ty`.
 fn bits(ty: &str, value: i32) -> u32 {
     let float = (value as f32).to_bits();
     match ty {
@@ -64,7 +66,7 @@ struct Case {
     n: u64,
     a: Layout,
     b: Layout,
-    /// Distance from one step of K to the next, in bytes added to the descriptor.
+    /// Bytes from one step of K to the next, by which the start address in the descriptor grows.
     a_step: u64,
     b_step: u64,
     steps: u64,
@@ -215,7 +217,7 @@ fn products_of_every_type_and_layout() {
             b_step: 32,
             steps: 2,
         },
-        // The operand is contiguous along its rows: one step of K is 16 lines of 128 bytes.
+        // Both operands are contiguous along their rows: one step of K is 16 lines of 128 bytes.
         Case {
             ty: "bf16",
             n: 128,
@@ -244,7 +246,7 @@ fn products_of_every_type_and_layout() {
 
 #[test]
 fn factors_in_registers_and_negated_products() {
-    // All elements of A (in registers) and B (in shared memory) are 1; one of them may be negated.
+    // All elements of A (in registers) and B (in shared memory) are 1; A and B may each be negated.
     let body = |scale: &str| {
         format!(
             ".shared .align 1024 .b8 image[256]; .reg .b32 %d<4>; mov.b32 %r2, 0x3f803f80; shl.b32 %r3, %r0, 2;
@@ -283,7 +285,7 @@ fn each_missing_step_is_found() {
     assert!(without("bar.sync 0;").contains(&Kind::Race));
     assert!(without("wgmma.wait_group.sync.aligned 0;").contains(&Kind::InFlight));
     assert!(without("wgmma.commit_group.sync.aligned;").contains(&Kind::InFlight));
-    // Another instruction writes a register between the fence and the product.
+    // Another instruction writes an accumulator register between the fence and the product.
     let late = body.replace("wgmma.fence.sync.aligned;", "wgmma.fence.sync.aligned; mov.b32 %d1, 0;");
     assert_eq!(kinds(&late), [Kind::MissingFence]);
     // Shared memory is overwritten while the product reads it.

@@ -1,4 +1,4 @@
-//! f64 mul, fma, div, sqrt with directed rounding: computed exactly in 128-bit integers, then rounded once
+//! f64 mul, fma, div, sqrt in every rounding mode: computed in 128-bit integers with a sticky bit, then rounded once
 
 use super::format::{Rounding, round_shift};
 
@@ -25,7 +25,7 @@ impl Wide {
         Wide { mantissa: self.mantissa << shift, exponent: self.exponent - shift as i32, ..self }
     }
 
-    /// Divides the mantissa by `2^n`; the lowest bit records whether anything was lost.
+    /// Divides the mantissa by `2^n`; the lowest bit records whether a nonzero bit was lost.
     fn shift_right(self, n: u32) -> Wide {
         let kept = self.mantissa.checked_shr(n).unwrap_or(0);
         let lost = kept.checked_shl(n).unwrap_or(0) != self.mantissa;
@@ -53,13 +53,13 @@ impl Wide {
     }
 }
 
-/// `a * b`, rounded once.
+/// Returns `a * b`, rounded once.
 pub fn mul(a: f64, b: f64, rounding: Rounding) -> f64 {
     let nearest = a * b;
     if !a.is_finite() || !b.is_finite() || a == 0.0 || b == 0.0 { nearest } else { product(a, b).round(rounding) }
 }
 
-/// `a * b + c`, rounded once.
+/// Returns `a * b + c`, rounded once.
 pub fn fma(a: f64, b: f64, c: f64, rounding: Rounding) -> f64 {
     let finite = a.is_finite() && b.is_finite() && c.is_finite();
     let zero_product = a == 0.0 || b == 0.0;
@@ -90,7 +90,7 @@ pub fn fma(a: f64, b: f64, c: f64, rounding: Rounding) -> f64 {
     Wide { mantissa, ..large }.round(rounding)
 }
 
-/// `a / b`, rounded once.
+/// Returns `a / b`, rounded once.
 pub fn div(a: f64, b: f64, rounding: Rounding) -> f64 {
     if !a.is_finite() || !b.is_finite() || a == 0.0 || b == 0.0 {
         return a / b;
@@ -101,7 +101,7 @@ pub fn div(a: f64, b: f64, rounding: Rounding) -> f64 {
     Wide { negative: n.negative != d.negative, mantissa, exponent: n.exponent - d.exponent }.round(rounding)
 }
 
-/// The square root, rounded once; NaN for negative numbers.
+/// Returns the square root, rounded once; NaN for negative numbers.
 pub fn sqrt(a: f64, rounding: Rounding) -> f64 {
     if !a.is_finite() || a <= 0.0 {
         return a.sqrt();
@@ -115,7 +115,7 @@ pub fn sqrt(a: f64, rounding: Rounding) -> f64 {
     Wide { negative: false, mantissa, exponent: exponent / 2 }.round(rounding)
 }
 
-/// The exact product of two finite, nonzero numbers.
+/// Returns the exact product of two finite, nonzero numbers.
 fn product(a: f64, b: f64) -> Wide {
     let (a, b) = (Wide::new(a, 52), Wide::new(b, 52));
     Wide { negative: a.negative != b.negative, mantissa: a.mantissa * b.mantissa, exponent: a.exponent + b.exponent }

@@ -1,9 +1,9 @@
 //! wgmma.mma_async of one warp: a[16,k] · b[k,n] + d[16,n], operands as 16-byte pieces, accumulators in registers
 //!
-//! A warpgroup computes 64 rows; its warp `w` computes rows `16w..16w+15`, independently of the other warps. With every
-//! type, a row has 32 bytes along k, which are two pieces. If A is sparse, these are the kept elements, and a column of B
-//! has four pieces. Products are summed as in `mma`; their rounding has not been
-//! compared with that of a GPU yet (`testdata/goldens/probe_sm_90a.ptx`).
+//! A warpgroup computes 64 rows; its warp `w` computes rows `16w..=16w+15`, independently of the other warps. With
+//! every element type, a row of A has 32 bytes along k, which are two pieces. If A is sparse, these are the kept
+//! elements, and a column of B has four pieces. Products are summed as in `mma`; the rounding of these sums has not
+//! been compared with that of a GPU yet (`testdata/goldens/probe_sm_90a.ptx`).
 
 use super::Lanes;
 use super::cut;
@@ -65,7 +65,7 @@ impl Wgmma {
         Wgmma::parse_any(parts, false)
     }
 
-    /// Parses the parts after `wgmma.mma_async.sp.sync.aligned`; shapes have twice as many k.
+    /// Parses the parts after `wgmma.mma_async.sp.sync.aligned`; k in a shape is twice that of the dense instruction.
     pub fn parse_sparse(parts: &[&str]) -> Result<Wgmma, String> {
         Wgmma::parse_any(parts, true)
     }
@@ -104,17 +104,17 @@ impl Wgmma {
         self.pieces_of_b() * 16 * 8 / self.a.bits()
     }
 
-    /// Number of pieces of a column of B.
+    /// Returns the number of pieces of a column of B.
     pub fn pieces_of_b(&self) -> usize {
         if self.sparsity.is_some() { 2 * PIECES } else { PIECES }
     }
 
-    /// Number of values of the sparsity selector; 0 if A is dense.
+    /// Returns the number of valid sparsity selectors, which count from 0; 0 if A is dense.
     pub fn selectors(&self) -> u32 {
         self.sparsity.map_or(0, Sparsity::selectors)
     }
 
-    /// The dense rows of a warp's A, given its kept elements, the metadata of its lanes and the selector.
+    /// Returns the dense rows of a warp's A, given the kept elements, the metadata of the lanes and the selector.
     pub fn expand(&self, kept: &[f64], e: &Lanes, selector: u32) -> Vec<f64> {
         let Some(sparsity) = self.sparsity else { return kept.to_vec() };
         let k = self.k();
@@ -125,7 +125,7 @@ impl Wgmma {
         dense
     }
 
-    /// Number of accumulator registers per lane.
+    /// Returns the number of accumulator registers per lane.
     pub fn n_d(&self) -> usize {
         match self.sum {
             Sum::F32 | Sum::S32 => self.n / 2,
@@ -133,12 +133,13 @@ impl Wgmma {
         }
     }
 
-    /// Whether operands in shared memory may be contiguous along their rows instead of k (the `imm-trans` operands).
+    /// Returns whether operands in shared memory may be contiguous along the rows of A or the columns of B instead of k
+    /// (the `imm-trans` operands).
     pub fn has_transposes(&self) -> bool {
         self.a.bits() == 16
     }
 
-    /// Multiplies `a[row][k]` and `b[column][k]`, both stored row by row, and updates `d`.
+    /// Multiplies `a[row][k]` and `b[column][k]`, both contiguous along k, and updates the accumulators `d`.
     pub fn run(&self, a: &[f64], b: &[f64], scale: Scale, d: &mut [Lanes]) {
         match (self.sum, self.k()) {
             (Sum::F32, 32) if self.a.bits() == 16 => return self.run_cut::<32>(a, b, scale, d),
@@ -158,7 +159,7 @@ impl Wgmma {
         }
     }
 
-    /// Multiplies with f32 accumulators, eight columns at a time.
+    /// Multiplies with f32 accumulators, eight columns at a time, and truncates sums as [`cut`] describes.
     fn run_cut<const K: usize>(&self, a: &[f64], b: &[f64], scale: Scale, d: &mut [Lanes]) {
         let a: [[f64; K]; ROWS] = std::array::from_fn(|row| std::array::from_fn(|k| scale.product * a[row * K + k]));
         for first in (0..self.n).step_by(N) {
@@ -208,12 +209,13 @@ impl Wgmma {
     }
 }
 
-/// Row (of the warp's 16) and column of accumulator `i` of a lane (PTX ISA, "Register Fragments for wgmma").
+/// Returns the row (of the warp's 16) and the column of accumulator `i` of a lane (PTX ISA, "Register Fragments for
+/// wgmma").
 pub fn place(lane: usize, i: usize) -> (usize, usize) {
     (lane / 4 + 8 * ((i >> 1) & 1), 8 * (i >> 2) + 2 * (lane % 4) + (i & 1))
 }
 
-/// The pieces of the A operand that a warp holds in four registers, row by row.
+/// Returns the pieces of an operand A that a warp holds in four registers, row by row.
 pub fn pieces_of_registers(registers: &[Lanes]) -> Vec<Piece> {
     let piece = |i: usize| {
         let (row, block) = (i / PIECES, i % PIECES);
@@ -264,8 +266,9 @@ impl Descriptor {
         swizzle(at, self.pattern_bytes)
     }
 
-    /// Addresses of the pieces of rows `first..first + rows`, each of which has `n` pieces. If the matrix is K-major, they
-    /// are in row order; otherwise, in order of k and then of groups of eight rows.
+    /// Returns the addresses of the pieces of rows `first..first + rows`, each of which has as many k as `n` pieces
+    /// hold. If the matrix is K-major, they are in row order; otherwise, in order of k and then of groups of eight
+    /// rows.
     pub fn pieces(&self, major: Major, first: usize, rows: usize, n: usize) -> Vec<u32> {
         let width = self.pattern_bytes;
         match major {
@@ -299,7 +302,7 @@ impl Descriptor {
     }
 }
 
-/// Address of 16 bytes that would be at `at` without a swizzle of `pattern_bytes`.
+/// Returns the address, with a swizzle of `pattern_bytes`, of the 16 bytes that would be at `at` without it.
 pub fn swizzle(at: u32, pattern_bytes: u32) -> u32 {
     match pattern_bytes {
         128 => at ^ ((at >> 7 & 7) << 4),
@@ -309,7 +312,7 @@ pub fn swizzle(at: u32, pattern_bytes: u32) -> u32 {
     }
 }
 
-/// The elements `[row][k]` of pieces that are in the order of [`Descriptor::pieces`], `n` of each row.
+/// Returns the elements `[row][k]` of pieces that are in the order of [`Descriptor::pieces`], for the same `n`.
 pub fn elements(element: Element, major: Major, pieces: &[Piece], n: usize) -> Vec<f64> {
     let (bits, k) = (element.bits(), n * 16 * 8 / element.bits());
     let per_piece = 128 / bits;

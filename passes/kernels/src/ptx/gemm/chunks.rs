@@ -1,8 +1,9 @@
 //! a constant packed in chunks of 16 bytes along K  =>  bulk copies of its tiles, in the layout that `wgmma` reads
 //!
-//! Panels of `width` columns hold, for each chunk of eight k, 16 bytes of every column. A tile in shared memory has the
-//! same order for its own columns, so each chunk of a panel is one run of bytes; the whole tile is one if it is as wide
-//! as the panels.
+//! A panel of `width` columns stores, for each group of eight k, a chunk of 16 bytes of every column. A tile in shared
+//! memory has the same order, for its own columns. Therefore the chunks that a tile has of one panel and one group of k
+//! are contiguous (a run of bytes) both in memory and in the tile, and one bulk copy fetches them. If the tile is as
+//! wide as the panels, the whole tile is one run.
 
 use super::copy::{in_panels, log2, shift};
 use super::operand::Operand;
@@ -12,19 +13,19 @@ use crate::cx::Cx;
 use crate::def::*;
 use crate::eval::Point;
 
-/// Bytes of a chunk of one column.
+/// Bytes of a chunk: eight k of one column.
 const CHUNK_BYTES: i64 = 16;
 
-/// The bulk copies of one operand; lane i of the copying threads starts the i-th.
+/// The bulk copies of one operand: the i-th of the copying threads copies the i-th run of each tile.
 pub struct Chunks {
-    /// Condition that this thread copies.
+    /// Whether this thread copies a run.
     takes_part: Val,
-    /// Address of the thread's run of the next tile.
+    /// Address in memory of the thread's run of the next tile.
     source: Val,
-    /// Offset of the thread's run in the tile.
+    /// Offset of the thread's run in the tile in shared memory.
     target: Val,
     run_bytes: i64,
-    /// Bytes from a tile to the next one along k.
+    /// Distance in memory from a tile to the next one along k, in bytes.
     tile_step: i64,
 }
 
@@ -37,7 +38,8 @@ impl Chunks {
         k_is_whole && (width % rows == 0 || rows % width == 0 && Gemm::is_whole(def, gemm.n, rows))
     }
 
-    /// Prepares the copies; `point` is at the tile's first column and the first k.
+    /// Prepares the copies; `point` is at the tile's first column and the first k, and `number` is the index of the
+    /// thread among those that copy.
     pub fn new(
         cx: &Cx<Ptx>,
         asm: &mut Ptx,
@@ -56,7 +58,7 @@ impl Chunks {
         };
         let runs = asm.int(n_runs, Ty::I32);
         let takes_part = asm.cmpi(CmpI::Ult, number, runs);
-        // Chunk and panel of the thread's run.
+        // Index of the run's group of k in the tile, and index of its panel.
         let within = asm.int(n_chunks - 1, Ty::I32);
         let chunk = asm.bin(Bin::AndI, number, within);
         let panel = shift(asm, Bin::ShRUI, number, log2(n_chunks));
@@ -81,7 +83,7 @@ impl Chunks {
         Chunks { takes_part, source, target, run_bytes, tile_step: n_chunks * chunk_bytes }
     }
 
-    /// Starts the copies of the next tile to the tile at `tile`; their bytes count at the mbarrier.
+    /// Starts the copies of the next tile to shared memory at `tile`. The mbarrier counts the bytes that arrive.
     pub fn copy(&self, asm: &mut Ptx, tile: Val, barrier: &str) {
         let to = asm.bin(Bin::AddI, tile, self.target);
         let [guard, to, from] = [self.takes_part, to, self.source].map(|v| asm.name(v, 0));

@@ -1,10 +1,11 @@
 //! Σj < length[w] value[8 · (first[w] + j) + n % 8] · x[column[first[w] + j], m] for windows w = n / 8  =>  `mma.sync` on
 //! vectors of eight rows (FlashSparse)
 //!
-//! The sparse matrix is operand B, whose tiles have eight columns, so eight of its rows share a list of columns. The
-//! dense operand is A, m tokens: a block copies all of its lines for some tokens to shared memory, from which
-//! `ldmatrix` takes the lines of any sixteen columns, transposed. Each warp multiplies some windows, one after the
-//! other; the values of a window go from memory to registers.
+//! The sparse matrix is operand B, whose tiles have eight columns, so eight adjacent rows of the matrix (a window)
+//! share a list of columns. The dense operand is A. Its elements for one column of the matrix, one per token m, are a
+//! line. A block copies the part of every line that belongs to its tokens to shared memory, from which `ldmatrix` takes
+//! the lines of any sixteen columns, transposed. Each warp multiplies several windows, one after the other; the values
+//! of a window are loaded from memory into registers directly.
 
 use super::copy::{Stream, log2, shift, swizzle};
 use super::mma::{Factors, Sums};
@@ -24,13 +25,14 @@ use sardonyx_base::{DType, Dim};
 use sardonyx_dialects::flow::sparse::WINDOW_ROWS;
 use sardonyx_dialects::scalar::ScalarFn;
 
-/// Tokens of a block by eight columns of the result, which one warp computes at a time.
+/// Tokens of a block by the eight columns of the result that one warp computes at a time.
 static TILES: &[Shape] = &[shape(64, 8, 32, (1, 1), 1), shape(32, 8, 32, (1, 1), 1), shape(16, 8, 32, (1, 1), 1)];
 
 /// Maximum bytes of the dense operand's lines in shared memory.
 const BYTES_MAX: i64 = 96 << 10;
-/// Number of warps of a block, and of windows of a warp.
+/// Number of warps of a block.
 const WARPS: i64 = 8;
+/// Number of windows of a warp.
 const EACH: i64 = 4;
 /// Number of vectors that one instruction multiplies.
 const STEP: i64 = 16;
@@ -40,10 +42,11 @@ const STEP: i64 = 16;
 pub struct Windows {
     /// The tile and the epilogue: rows are tokens, columns are rows of the matrix; operand A is the dense one.
     gemm: Gemm,
+    /// The operands with the first vector of each window, the column of each vector, and the values of the vectors.
     starts: usize,
     columns: usize,
     values: usize,
-    /// Number of windows, and of vectors of all of them.
+    /// Number of windows, and number of vectors of all windows together.
     n_windows: i64,
     n_vectors: Size,
 }
@@ -83,7 +86,7 @@ impl Windows {
         let height = Dim::constant(WINDOW_ROWS);
         let vector = Dim::statement(first) + Dim::variable(j);
         let is_still = |access: &Access| (0..def.n_vars()).all(|v| access.stride(v).is(0));
-        // Number of the window that an access of the starts reads.
+        // Returns the number of the window whose start an access reads.
         let of_window = |access: &Access, part: &Computed| {
             Some(part.expr.clone() + Dim::constant(access.coords[0].offset.as_const()?))
         };
@@ -141,7 +144,7 @@ impl Windows {
         Some(Windows { gemm, starts, columns, values: value.buffer, n_windows: rows / WINDOW_ROWS, n_vectors })
     }
 
-    /// Number of blocks that have the windows of the same tokens.
+    /// Returns the number of blocks among which the windows are divided, for each tile of tokens.
     fn groups(&self) -> i64 {
         (self.n_windows + WARPS * EACH - 1).div_euclid(WARPS * EACH)
     }
@@ -151,14 +154,14 @@ impl Windows {
         batch * self.gemm.tiles_m(def) * Dim::constant(self.groups())
     }
 
-    /// Code of one window: its vectors, sixteen at a time, then the epilogue.
+    /// Emits the code of one window: the products with its vectors, sixteen at a time, then the epilogue.
     fn window(&self, asm: &mut Ptx, block: &Block, point: &Point, m0: Val, window: Val) {
         let (gemm, reads) = (&self.gemm, &block.cx.reads);
         let wide = asm.cast(Cast::ExtUI, window, Elem::I64);
         let at = asm.element(reads[self.starts], wide, Elem::I32);
         let at = asm.name(at, 0);
         let given = [0, 4].map(|by| asm.instruction(Ty::I32, "ld.global.nc.b32", &[format!("[{at}+{by}]")]));
-        // Vectors and columns out of range set the status, and are not read.
+        // Indices of vectors and columns that are out of range set the status, and are clamped.
         let n_vectors = block.cx.size(asm, self.n_vectors);
         let (none, all) = (asm.int(0, Ty::I32), asm.cast(Cast::TruncI, n_vectors, Elem::I32));
         let (first, end) = (asm.bin(Bin::MaxSI, given[0], none), asm.bin(Bin::MinSI, given[1], all));
@@ -173,12 +176,12 @@ impl Windows {
             let (v, mask) = (shift(asm, Bin::ShRUI, lane, right), asm.int(mask, Ty::I32));
             asm.bin(Bin::AndI, v, mask)
         };
-        // Lanes 0 to 15 address the lines of vectors 0 to 7, the others those of 8 to 15; each second eight lanes the
-        // second eight tokens.
+        // Lanes 0 to 15 address the lines of vectors 0 to 7, and lanes 16 to 31 those of vectors 8 to 15. Of each
+        // sixteen lanes, the first eight address the first eight tokens, and the others the next eight tokens.
         let (low, high, second) = (bits(asm, 0, 7), bits(asm, 4, 1), bits(asm, 3, 1));
         let high = shift(asm, Bin::ShLI, high, 3);
         let (own, tokens) = (asm.bin(Bin::AddI, low, high), shift(asm, Bin::ShLI, second, 4));
-        // The lane's values are those of row `lane / 4`, of two pairs of vectors that are eight vectors apart.
+        // A lane loads the values in row `lane / 4` of two pairs of adjacent vectors, which are eight vectors apart.
         let (row, pair) = (bits(asm, 2, 7), bits(asm, 0, 3));
         let pair = shift(asm, Bin::ShLI, pair, 1);
         let tiles = asm.instruction(Ty::I32, "mov.u32", &[Form::shared(gemm.a.tile_bytes()).0.to_string()]);
@@ -223,7 +226,8 @@ impl Windows {
         block.epilogue(asm, point, &sums, (m0, n0), (none, none));
     }
 
-    /// The column of vector `vector + by`, or its value in a row; 0 from vector `end` on.
+    /// Emits the load of the column of vector `vector + by`, or of its value in row `row` of the window if there is
+    /// one. The result is 0 from vector `end` on.
     fn guarded(
         &self,
         asm: &mut Ptx,
@@ -269,7 +273,7 @@ impl GpuPlan for Windows {
             (self.columns, n_vectors * launch.def.reads[self.columns].dtype.bytes() as i64),
             (self.starts, (self.n_windows + 1) * DType::I32.bytes() as i64),
         ] {
-            // Steps of 16 vectors begin anywhere, so how many sectors they touch depends on data.
+            // A step of 16 vectors can begin at any vector, so the number of sectors that it touches depends on data.
             traffic[buffer].from_data = true;
             traffic[buffer].scheduled += batches * tiles_m * (bytes + SECTOR_BYTES - 1).div_euclid(SECTOR_BYTES);
         }
