@@ -159,7 +159,8 @@ typedef struct sdx_tensor {
   // Size of `data` in bytes; must match `dtype` and `dims`.
   size_t bytes;
   // If nonzero, `data` is an address (`CUdeviceptr`) in the memory of the GPU and the context that the model was loaded
-  // in. Work that writes it has been waited for, or is on the session's `cuda_stream`.
+  // in; it is copied within the GPU if it is not aligned to 16 bytes. Work that writes it has been waited for, or is on
+  // the session's `cuda_stream`. Booleans are 0 or 1, and elements of 2 or 4 bits are extended to their byte.
   int32_t on_device;
 } sdx_tensor;
 

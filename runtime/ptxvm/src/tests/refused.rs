@@ -21,7 +21,7 @@ fn what_is_unknown_is_named_with_its_line() {
         ("ld.global.u128 %r1, [%rd0];", "line 9: `ld.global.u128`: a type is missing"),
         ("ld.global.v4.u64 {%rd1,%rd2,%rd3,%rd4}, [%rd0];", "at most 16 bytes"),
         ("L: L: ret;", "line 9: label `L` stands twice in one block"),
-        (".shared .b8 big[1000000];", "line 9: `big`: 1000000 bytes of shared memory, more than 233472"),
+        (".shared .b8 big[1000000];", "line 9: `big`: 1000000 bytes of shared memory, more than 232448"),
         (".local .b8 big[99999999999];", "bytes of local memory"),
         ("mma.sync.aligned.m16n8k16.row.row.f32.bf16.bf16.f32 {%f1}, {%f1}, {%f1}, {%f1};", "is not supported"),
         ("call nobody;", "function `nobody` has no body here"),

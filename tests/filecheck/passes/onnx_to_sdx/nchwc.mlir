@@ -73,12 +73,12 @@ func.func @pools(%x: !x) -> (!v, !v, !v, !v) {
 // CHECK: %[[Y:.*]] = sdx.transpose {{.*}} [0, 1, 4, 2, 3] : {{.*}} -> <[b, 2, 8, h, w], f32>
 // CHECK: sdx.reshape %[[Y]] : {{.*}} -> <[b, 16, h, w], f32>
 func.func @sum(%x: !x, %y: !y) -> !v {
-  %s = onnx.node "Constant"() opset 17 {value_ints = [0, -1, 0, 0, 8]} : () -> !v
-  %t = onnx.node "Constant"() opset 17 {value_ints = [0, -1, 0, 0]} : () -> !v
-  %0 = onnx.node "Reshape"(%x, %s) opset 17 {} : (!x, !v) -> !v
-  %1 = onnx.node "Reshape"(%y, %s) opset 17 {} : (!y, !v) -> !v
+  %s = sdx.const dense<[0, -1, 0, 0, 8]> : tensor<5xi64> : <[5], i64>
+  %t = sdx.const dense<[0, -1, 0, 0]> : tensor<4xi64> : <[4], i64>
+  %0 = onnx.node "Reshape"(%x, %s) opset 17 {} : (!x, !sdx.tensor<[5], i64>) -> !v
+  %1 = onnx.node "Reshape"(%y, %s) opset 17 {} : (!y, !sdx.tensor<[5], i64>) -> !v
   %2 = onnx.node "Add"(%0, %1) opset 17 {} : (!v, !v) -> !v
-  %3 = onnx.node "Reshape"(%2, %t) opset 17 {} : (!v, !v) -> !v
+  %3 = onnx.node "Reshape"(%2, %t) opset 17 {} : (!v, !sdx.tensor<[4], i64>) -> !v
   return %3 : !v
 }
 
