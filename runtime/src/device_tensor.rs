@@ -34,7 +34,8 @@ impl DeviceTensor {
     /// # Safety
     /// During calls that read the tensor, the memory is there, in the GPU's context that the model was loaded in, and
     /// nothing writes it. Work that writes it before has been waited for, or is on the session's stream
-    /// ([`SessionOptions::cuda_stream`](crate::SessionOptions::cuda_stream)). Bools are 0 or 1, and elements of fewer
+    /// ([`SessionOptions::cuda_stream`](crate::SessionOptions::cuda_stream)), or on that of
+    /// [`used_on`](DeviceTensor::used_on). Bools are 0 or 1, and elements of fewer
     /// than 8 bits are extended to a byte.
     pub unsafe fn new(dtype: DType, dims: &[usize], address: u64) -> Result<DeviceTensor> {
         let n = dims.iter().try_fold(1usize, |n, d| n.checked_mul(*d));
@@ -62,10 +63,11 @@ impl DeviceTensor {
     }
 
     /// States that work on a stream (`CUstream`, also 1 and 2, the default streams) may use the memory: calls wait for
-    /// what is on it before they begin. The session's own stream needs no wait.
+    /// what is on it before they begin; neither a deadline nor a cancellation ends this wait. Work on the session's own
+    /// stream is in order without it.
     ///
     /// # Safety
-    /// The stream is there during calls, and belongs to the context that the model was loaded in.
+    /// The stream is there, and not being captured, during calls.
     pub unsafe fn used_on(self, stream: *mut std::ffi::c_void) -> DeviceTensor {
         DeviceTensor { stream: NonZeroUsize::new(stream.expose_provenance()), ..self }
     }

@@ -203,17 +203,23 @@ impl Pool {
         f(0);
     }
 
-    /// Calls `f(worker, begin, end)` on chunks that together cover `0..n`, each exactly once. Each worker begins with its
-    /// own part of the items, then takes chunks of other parts. So what one kernel writes is mostly read by the same
-    /// worker in the next kernel, and need not move between the caches of two processors.
+    /// Calls `f(worker, begin, end)` on chunks that together cover `0..n`, each exactly once. The items are divided into
+    /// parts; each worker begins with one of them (up to [`PARTS_MAX`] workers: its own), then takes chunks of others. So
+    /// what one kernel writes is mostly read by the same worker in the next kernel, and need not move between the caches
+    /// of two processors.
     pub fn for_each(&self, n: i64, f: &(dyn Fn(usize, i64, i64) + Sync)) {
         let threads = self.threads() as i64;
-        let chunk = if threads == 1 { n.max(1) } else { (n / (threads * 4)).max(1) };
-        self.in_parts(n, (chunk, false), &|| true, f);
+        if threads == 1 || n <= 1 {
+            return if n > 0 {
+                f(0, 0, n)
+            };
+        }
+        self.in_parts(n, ((n / (threads * 4)).max(1), false), &|| true, f);
     }
 
-    /// As `for_each`, for work that is repeated: item by item, in ascending order or, with `back`, in descending order.
-    /// Calls `go_on` before each item: once it returns false, the remaining items are skipped.
+    /// As `for_each`, for work that is repeated and whose data should stay in the worker's cache: item by item, within a
+    /// part in ascending order or, with `back`, in descending order. Calls `go_on` before each item: once it returns
+    /// false, the remaining items are skipped.
     pub fn for_each_again(
         &self,
         n: i64,
@@ -240,7 +246,7 @@ impl Pool {
         f: &(dyn Fn(usize, i64, i64) + Sync),
     ) {
         let threads = self.threads();
-        let parts = threads.min(PARTS_MAX);
+        let parts = threads.min(PARTS_MAX).min(n.max(1) as usize);
         let begin = |part: usize| {
             let (part, parts) = (part as i64, parts as i64);
             n / parts * part + (n % parts).min(part)
@@ -250,7 +256,8 @@ impl Pool {
             let own = worker * parts / threads;
             for part in (own..parts).chain(0..own) {
                 let (first, end) = (begin(part), begin(part + 1));
-                loop {
+                // An exhausted part is only read, so that its line stays in all caches.
+                while next[part].0.load(Ordering::Relaxed) < end - first {
                     let at = next[part].0.fetch_add(chunk, Ordering::Relaxed);
                     if at >= end - first {
                         break;
@@ -389,9 +396,9 @@ mod tests {
 
     #[test]
     fn every_item_is_done_once_whatever_the_number_of_threads() {
-        for threads in [1, 2, 3, 8] {
+        for threads in [1, 2, 3, 8, 17, 40] {
             let pool = pool(threads);
-            for n in [0, 1, 2, 7, 64, 1000i64] {
+            for n in [0, 1, 2, 7, 16, 17, 64, 1000i64] {
                 let hits: Vec<AtomicUsize> = (0..n as usize).map(|_| AtomicUsize::new(0)).collect();
                 for _ in 0..200 {
                     pool.for_each(n, &|worker, begin, end| {
@@ -425,9 +432,9 @@ mod tests {
 
     #[test]
     fn repeated_work_is_done_once_each_time_in_either_order() {
-        for threads in [1, 2, 3] {
+        for threads in [1, 2, 3, 17] {
             let pool = pool(threads);
-            for n in [0, 1, 2, 7, 64i64] {
+            for n in [0, 1, 2, 7, 16, 17, 64i64] {
                 let hits: Vec<AtomicUsize> = (0..n).map(|_| AtomicUsize::new(0)).collect();
                 for turn in 0..200 {
                     pool.for_each_again(n, turn % 2 == 1, &|| true, &|worker, begin, end| {

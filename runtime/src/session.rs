@@ -284,7 +284,7 @@ impl Session {
     /// are written there, and get their dimensions; other outputs are returned in the host's memory. With a cache, as
     /// [`run_cached`](Session::run_cached). When the call returns, the outputs are complete. Memory that is not aligned
     /// to 16 bytes is copied within the GPU. Further errors: E0301 if the model does not run on one GPU, or if an output
-    /// overlaps another tensor.
+    /// overlaps another tensor; E0001 if a stream of [`DeviceTensor::used_on`] belongs to another context.
     pub fn run_on_device(
         &self,
         entry: &str,

@@ -146,26 +146,29 @@ pub fn upsample(b: &mut Builder, node: &Node) -> Outputs {
     unblocked(b, node, resize::blocked_upsample)
 }
 
-/// A Reshape to [0, -1, 0, 0, block] shows the blocks of an image: [batch, block number, height, width, channel of the
-/// block]. A Reshape of such an image to [0, -1, 0, 0] hides them again. Returns the result of a Reshape of these two
-/// kinds, and `None` for others.
+/// A Reshape to [0, blocks, 0, 0, block] shows the blocks of an image: [batch, block number, height, width, channel of
+/// the block]. A Reshape of such an image to [0, channels, 0, 0] hides them again. In both, -1 may stand for the second
+/// number. Returns the result of a Reshape of these two kinds, and `None` for others.
 pub fn reshaped(b: &mut Builder, node: &Node, x: Value, target: &[Dim]) -> Result<Option<Value>> {
     let Some(block) = b.nchwc_block else { return Ok(None) };
-    let (dims, is) = (b.dims(x), |wanted: &[i64]| target.iter().map(Dim::as_const).eq(wanted.iter().map(|n| Some(*n))));
-    if dims.len() == 4 && [8, 16].iter().any(|other| *other != block && is(&[0, -1, 0, 0, *other])) {
-        return Err(node
-            .error("E0201", format!("it shows other blocks than those of {block} channels"))
-            .help(OTHER_MACHINE));
-    }
-    match &dims[..] {
-        [_, all, ..]
-            if dims.len() == 4 && is(&[0, -1, 0, 0, block]) && all.as_const().is_some_and(|n| n % block == 0) =>
-        {
-            let x = b.split_axis(x, 1, all.floordiv(&Dim::constant(block)))?;
+    let (dims, target) = (b.dims(x), target.iter().map(Dim::as_const).collect::<Option<Vec<i64>>>());
+    match (&dims[..], target.as_deref()) {
+        ([_, all, _, _], Some(&[0, blocks, 0, 0, last])) if last == 8 || last == 16 => {
+            let all = all.as_const().filter(|all| all % last == 0 && (blocks == -1 || blocks == all / last));
+            let Some(all) = all else { return Ok(None) };
+            if last != block {
+                let message = format!("it shows blocks of {last} channels, not of {block}");
+                return Err(node.error("E0201", message).help(OTHER_MACHINE));
+            }
+            let x = b.split_axis(x, 1, Dim::constant(all / block))?;
             b.transpose(x, vec![0, 1, 3, 4, 2]).map(Some)
         }
-        [n, blocks, height, width, last] if last.is_const(block) && is(&[0, -1, 0, 0]) => {
-            let dims = [n.clone(), blocks.clone() * last.clone(), height.clone(), width.clone()];
+        ([n, blocks, height, width, last], Some(&[0, all, 0, 0])) if last.is_const(block) => {
+            let channels = blocks.clone() * last.clone();
+            if all != -1 && !channels.is_const(all) {
+                return Ok(None);
+            }
+            let dims = [n.clone(), channels, height.clone(), width.clone()];
             let x = b.transpose(x, vec![0, 1, 4, 2, 3])?;
             b.reshape(x, &dims).map(Some)
         }

@@ -92,10 +92,10 @@ class Model:
         threads: int = 1,
         pinned: bool = False,
         memory_bytes_max: Optional[int] = None,
-        cuda_stream: int = 0,
+        cuda_stream: Optional[int] = None,
     ) -> Session:
         """`cuda_stream` is the address of a stream of the model's GPU that calls work on, as `torch.cuda.Stream.cuda_stream`
-        has it; 0 for one of the session's own."""
+        has it; 0 is the default stream. Without it a session has a stream of its own."""
     def pool(
         self,
         *,
@@ -141,8 +141,9 @@ class Session:
         `out` has arrays that outputs are written to. `timeout` is in seconds (E0305).
 
         With a model on a GPU, inputs and arrays of `out` may be in its memory (`__cuda_array_interface__`: tensors of PyTorch,
-        arrays of CuPy and Numba). Work on them that their owner names no stream for has been waited for, or is on the
-        session's stream. Outputs that are not in `out` are NumPy arrays."""
+        arrays of CuPy and Numba); then all arrays of `out` are. A call waits for the stream that an array names, and for the
+        default stream if its interface is older than version 3, as PyTorch's. Wait for work on other streams first, or make
+        the session with `cuda_stream`. Outputs that are not in `out` are NumPy arrays."""
     def cache(self, capacity: int, *, entry: str = "main") -> Cache: ...
     def trim(self) -> int:
         """Gives the memory of the idle session back to the system; returns the number of bytes."""

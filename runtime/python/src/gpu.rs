@@ -4,10 +4,16 @@ use crate::arrays::dtype_named;
 use crate::error::{raised, wrong};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use sardonyx_runtime::{DeviceTensor, SessionOptions};
+use sardonyx_runtime::{DType, DeviceTensor, SessionOptions};
 
 /// The attribute by which PyTorch, CuPy, Numba and others describe an array in the memory of a GPU.
 const INTERFACE: &str = "__cuda_array_interface__";
+
+/// The type by which PyTorch describes bf16.
+const BF16: &str = "V2";
+
+/// The default stream that waits for all others (`CU_STREAM_LEGACY`).
+const DEFAULT_STREAM: usize = 1;
 
 /// An array in the memory of a GPU, for the duration of a call. It keeps the owner of its memory alive.
 pub struct GpuArray<'py> {
@@ -29,8 +35,15 @@ impl<'py> GpuArray<'py> {
         let (address, is_read_only): (u64, bool) = needed("data")?.extract()?;
         let typestr: String = needed("typestr")?.extract()?;
         let strides: Option<Vec<i64>> = field("strides")?.map(|strides| strides.extract()).transpose()?;
-        let stream: usize = field("stream")?.map_or(Ok(0), |stream| stream.extract())?;
-        let dtype = typestr.strip_prefix(['<', '=', '|']).and_then(dtype_named);
+        let version: i64 = field("version")?.map_or(Ok(0), |version| version.extract())?;
+        // Before version 3 an owner, such as PyTorch, could name no stream: its work is on the default one.
+        let unnamed = if version < 3 { DEFAULT_STREAM } else { 0 };
+        let stream: usize = field("stream")?.map_or(Ok(unnamed), |stream| stream.extract())?;
+        if field("mask")?.is_some() {
+            return Err(wrong(format!("the array for `{name}` has a mask")));
+        }
+        let known = |name: &str| if name == BF16 { Some(DType::BF16) } else { dtype_named(name) };
+        let dtype = typestr.strip_prefix(['<', '=', '|']).and_then(known);
         let dtype = dtype.ok_or_else(|| wrong(format!("the array for `{name}` has the type {typestr}")))?;
         if address == 0 && !shape.contains(&0) {
             return Err(wrong(format!("the array for `{name}` is at no address")));
@@ -68,8 +81,10 @@ fn is_contiguous(shape: &[usize], strides: &[i64], element: i64) -> bool {
     shape.len() == strides.len() && (shape.contains(&0) || shape.iter().zip(strides).rev().all(is_next))
 }
 
-/// Has a session work on the caller's stream, given as an address; 0 for one of its own.
-pub fn on_stream(options: SessionOptions, stream: usize) -> SessionOptions {
+/// Has a session work on the caller's stream, given as an address; 0, as PyTorch and CuPy call it, is the default
+/// stream. Also returns the address for [`GpuArray::for_session_on`], which is 0 for a stream of the session's own.
+pub fn on_stream(options: SessionOptions, stream: Option<usize>) -> (SessionOptions, usize) {
+    let stream = stream.map_or(0, |stream| if stream == 0 { DEFAULT_STREAM } else { stream });
     // SAFETY: the caller keeps the stream as long as the session.
-    unsafe { options.cuda_stream(std::ptr::with_exposed_provenance_mut(stream)) }
+    (unsafe { options.cuda_stream(std::ptr::with_exposed_provenance_mut(stream)) }, stream)
 }

@@ -131,14 +131,14 @@ impl Model {
         }))
     }
 
-    #[pyo3(signature = (*, threads = 1, pinned = false, memory_bytes_max = None, cuda_stream = 0))]
+    #[pyo3(signature = (*, threads = 1, pinned = false, memory_bytes_max = None, cuda_stream = None))]
     fn session(
         &self,
         py: Python<'_>,
         threads: usize,
         pinned: bool,
         memory_bytes_max: Option<usize>,
-        cuda_stream: usize,
+        cuda_stream: Option<usize>,
     ) -> PyResult<Session> {
         Session::open(py, &self.0, threads, pinned, memory_bytes_max, cuda_stream)
     }

@@ -32,10 +32,10 @@ impl Session {
         threads: usize,
         pinned: bool,
         memory_bytes_max: Option<usize>,
-        cuda_stream: usize,
+        cuda_stream: Option<usize>,
     ) -> PyResult<Session> {
         let options = SessionOptions::default().threads(threads).pinned(pinned).memory_bytes_max(memory_bytes_max);
-        let options = on_stream(options, cuda_stream);
+        let (options, cuda_stream) = on_stream(options, cuda_stream);
         detached(py, || model.session(&options)).map(|session| Session { session, cuda_stream })
     }
 }
@@ -93,11 +93,10 @@ impl Session {
             let mut outputs: Vec<(&str, DeviceTensor)> = outputs.collect();
             let returned = detached(py, || session.run_on_device(entry, &inputs, &mut outputs, held_cache, &options))?;
             for ((name, given), (_, output)) in on_gpu.iter().zip(&outputs) {
-                let is_full = given.shape == output.dims();
-                result.set_item(
-                    name,
-                    if is_full { given.array.clone() } else { written(&given.array, output.dims())? },
-                )?;
+                // What has no more than the interface cannot be cut to the output's size.
+                let is_whole = given.shape == output.dims() || !given.array.hasattr("reshape")?;
+                let array = if is_whole { given.array.clone() } else { written(&given.array, output.dims())? };
+                result.set_item(name, array)?;
             }
             returned
         };

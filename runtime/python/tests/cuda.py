@@ -77,6 +77,17 @@ class Arrays(unittest.TestCase):
         self.session.run({"x": X}, out={"y": y})
         np.testing.assert_array_equal(y.numpy(), self.expected["y"])
 
+    def test_an_array_may_be_larger_than_its_output(self):
+        y = Array(np.full(9, 7, np.float32))
+        self.assertIs(self.session.run({"x": Array(X)}, out={"y": y})["y"], y)
+        np.testing.assert_array_equal(y.numpy(), [*self.expected["y"], 7, 7, 7, 7])
+        empty = self.session.run({"x": Array(X, shape=(0, 8), data=(0, False))})
+        self.assertEqual((empty["y"].shape, empty["z"].shape), ((0,), (0, 8)))
+
+    def test_the_default_stream_is_waited_for_where_an_interface_names_none(self):
+        found = self.session.run({"x": Array(X, version=2)})
+        np.testing.assert_array_equal(found["y"], self.expected["y"])
+
     def test_a_call_waits_for_the_stream_that_an_array_names(self):
         # The stand-in driver does work only when it is waited for.
         own = stream()
@@ -93,6 +104,7 @@ class Arrays(unittest.TestCase):
         self.refused("E0301", "has the type >f4", {"x": Array(X, typestr=">f4")})
         self.refused("E0301", "has type", {"x": Array(X.astype(np.int32))})
         self.refused("E0301", "lacks `data`", {"x": Array(X, data=None)})
+        self.refused("E0301", "has a mask", {"x": Array(X, mask=x)})
         self.refused("E0301", "is at no address", {"x": Array(X, data=(0, False))})
         self.refused("E0301", "must be writeable", {"x": x}, out={"y": Array(X[0], data=(y.address.value, True))})
         self.refused("E0301", "must be in the memory of the GPU", {"x": x}, out={"y": np.zeros(5, np.float32)})

@@ -240,8 +240,8 @@ pub(crate) struct Work<'a> {
 pub(crate) enum Order {
     #[default]
     Any,
-    /// The launch is repeated: each worker takes the same items every time, in ascending or descending order in turn,
-    /// so that it starts with the data that is most likely still in its cache.
+    /// The launch is repeated: each worker begins with the same items every time, in ascending or descending order in
+    /// turn, so that it starts with the data that is most likely still in its cache.
     Forth,
     Back,
 }

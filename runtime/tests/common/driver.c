@@ -252,14 +252,18 @@ Result cuStreamDestroy_v2(Stream *stream) {
     free(stream);
     return OK;
 }
+// The default streams belong to every context; nothing is ever enqueued on them.
+static int is_default(Stream *stream) { return (uintptr_t)stream == 1 || (uintptr_t)stream == 2; }
 Result cuStreamGetCtx(Stream *stream, void **context) {
     ALONE;
+    if (is_default(stream)) { *context = current; return OK; }
     for (Stream *s = streams; s; s = s->next)
         if (s == stream) { *context = s->context; return OK; }
     return INVALID_VALUE;
 }
 Result cuStreamSynchronize(Stream *stream) {
     ALONE;
+    if (is_default(stream)) return OK;
     if (!known(stream)) return INVALID_VALUE;
     if (stream->recorded) return CAPTURE_UNSUPPORTED;
     counts[WAITS]++;

@@ -74,7 +74,7 @@ func.func @pools(%x: !x) -> (!v, !v, !v, !v) {
 // CHECK: sdx.reshape %[[Y]] : {{.*}} -> <[b, 16, h, w], f32>
 func.func @sum(%x: !x, %y: !y) -> !v {
   %s = sdx.const dense<[0, -1, 0, 0, 8]> : tensor<5xi64> : <[5], i64>
-  %t = sdx.const dense<[0, -1, 0, 0]> : tensor<4xi64> : <[4], i64>
+  %t = sdx.const dense<[0, 16, 0, 0]> : tensor<4xi64> : <[4], i64>
   %0 = onnx.node "Reshape"(%x, %s) opset 17 {} : (!x, !sdx.tensor<[5], i64>) -> !v
   %1 = onnx.node "Reshape"(%y, %s) opset 17 {} : (!y, !sdx.tensor<[5], i64>) -> !v
   %2 = onnx.node "Add"(%0, %1) opset 17 {} : (!v, !v) -> !v
