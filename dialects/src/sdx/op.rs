@@ -139,7 +139,7 @@ impl Host {
     }
 }
 
-/// What an operation does with its operands. Most analyses need to know nothing else about an operation.
+/// A kind of operation, by what it does with its operands. Most analyses need to know nothing else about an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// Has no operands: an input, a parameter, or known values.

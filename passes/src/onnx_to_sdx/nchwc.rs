@@ -10,7 +10,7 @@
 use super::builder::Builder;
 use super::convolution::{conv_with_weights, summed_and_activated};
 use super::node::Node;
-use super::windows::spatial;
+use super::windows::{channels_first, channels_last, spatial};
 use super::{pooling, resize};
 use sardonyx_base::{Dim, Result};
 use sardonyx_dialects::sdx::Value;
@@ -52,10 +52,7 @@ pub fn reorder_input(b: &mut Builder, node: &Node) -> Outputs {
     spatial(b, node, x)?;
     let x = match node.int_or("channels_last", 0)? {
         0 => x,
-        _ => {
-            let last = b.rank(x) - 1;
-            b.transpose(x, [0, last].into_iter().chain(1..last).collect())?
-        }
+        _ => channels_first(b, x)?,
     };
     let n = channels(b, node, x, 1)?;
     let (none, mut more) = (vec![Dim::constant(0); b.rank(x)], vec![Dim::constant(0); b.rank(x)]);
@@ -74,7 +71,7 @@ pub fn reorder_output(b: &mut Builder, node: &Node) -> Outputs {
     let x = b.slice_axis(x, 1, Dim::constant(0), 1, Dim::constant(n))?;
     Ok(vec![match node.int_or("channels_last", 0)? {
         0 => x,
-        _ => b.transpose(x, [0].into_iter().chain(2..b.rank(x)).chain([1]).collect())?,
+        _ => channels_last(b, x)?,
     }])
 }
 
@@ -102,19 +99,13 @@ fn in_order(b: &mut Builder, node: &Node, w: Value, block: i64) -> Result<Value>
         return Err(node.error("E0201", message).help(OTHER_MACHINE));
     }
     let (dims, count) = (b.dims(w), |n: i64| Dim::constant(n));
-    let offsets = dims[2..].to_vec();
-    let (stored, perm) = match is_whole {
-        true => {
-            let last = offsets.len() + 2;
-            let perm: Vec<usize> = [0, last + 1, 1, last].into_iter().chain(2..last).collect();
-            ([&[count(out / block), count(inputs / block)], &offsets[..], &[count(block), count(block)]].concat(), perm)
-        }
-        false => {
-            let last = offsets.len() + 2;
-            let perm: Vec<usize> = [0, last, 1].into_iter().chain(2..last).collect();
-            ([&[count(out / block), count(inputs)], &offsets[..], &[count(block)]].concat(), perm)
-        }
+    // The offsets of a window are dimensions 2 to `last` of what is stored.
+    let (offsets, last) = (&dims[2..], dims.len());
+    let (blocks, within, perm): (i64, Vec<Dim>, Vec<usize>) = match is_whole {
+        true => (inputs / block, vec![count(block); 2], [0, last + 1, 1, last].into_iter().chain(2..last).collect()),
+        false => (inputs, vec![count(block)], [0, last, 1].into_iter().chain(2..last).collect()),
     };
+    let stored = [&[count(out / block), count(blocks)][..], offsets, &within].concat();
     let w = b.reshape(w, &stored)?;
     let w = b.transpose(w, perm)?;
     b.reshape(w, &dims)

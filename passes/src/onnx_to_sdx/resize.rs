@@ -38,6 +38,21 @@ struct Mode {
     extrapolation: f64,
 }
 
+impl Mode {
+    /// The mode of an operator without the attributes that only Resize has since opset 11.
+    fn plain(kind: String, coordinates: String, nearest: &str) -> Mode {
+        Mode {
+            kind,
+            coordinates,
+            nearest: nearest.into(),
+            cubic: -0.75,
+            antialias: false,
+            excludes_outside: false,
+            extrapolation: 0.0,
+        }
+    }
+}
+
 /// Resize. Opset 10 has only scales, and maps positions asymmetrically; sizes and a region are inputs since opset 11.
 pub fn resize(b: &mut Builder, node: &Node) -> Outputs {
     if node.opset < 11 {
@@ -94,15 +109,7 @@ pub fn resize(b: &mut Builder, node: &Node) -> Outputs {
 /// axis.
 pub fn upsample(b: &mut Builder, node: &Node) -> Outputs {
     let x = node.input(0)?;
-    let mode = Mode {
-        kind: node.str_or("mode", "nearest")?,
-        coordinates: "asymmetric".into(),
-        nearest: "simple".into(),
-        cubic: -0.75,
-        antialias: false,
-        excludes_outside: false,
-        extrapolation: 0.0,
-    };
+    let mode = Mode::plain(node.str_or("mode", "nearest")?, "asymmetric".into(), "simple");
     let axes: Vec<usize> = (0..b.rank(x)).collect();
     let plans = if node.op_type == "Upsample" && node.opset < 9 {
         let scales = match node.opset < 7 {
@@ -134,15 +141,7 @@ pub fn blocked_upsample(b: &mut Builder, node: &Node) -> Outputs {
     if !["linear", "nearest"].contains(&kind.as_str()) {
         return Err(node.error("E0106", format!("the mode `{kind}` is not known")));
     }
-    let mode = Mode {
-        kind,
-        coordinates: node.str_or("coordinate_transformation_mode", "asymmetric")?,
-        nearest: "floor".into(),
-        cubic: -0.75,
-        antialias: false,
-        excludes_outside: false,
-        extrapolation: 0.0,
-    };
+    let mode = Mode::plain(kind, node.str_or("coordinate_transformation_mode", "asymmetric")?, "floor");
     let plan = |(axis, scale): (usize, &i64)| scaled(b, node, x, axis, Number::Known(*scale as f64));
     let plans = scales.iter().enumerate().map(plan).collect::<Result<Vec<_>>>()?;
     Ok(vec![resize_axes(b, node, x, plans, &mode)?])

@@ -176,11 +176,21 @@ pub fn with_channels_last(
     if rank < 3 {
         return Err(node.error("E0201", format!("takes batch, spatial axes and channels, not {}", b.ty(x))));
     }
-    let inward: Vec<usize> = [0, rank - 1].into_iter().chain(1..rank - 1).collect();
-    let outward: Vec<usize> = [0].into_iter().chain(2..rank).chain([1]).collect();
-    let x = b.transpose(x, inward)?;
+    let x = channels_first(b, x)?;
     let y = f(b, x)?;
-    b.transpose(y, outward)
+    channels_last(b, y)
+}
+
+/// Moves the channels of an image from the last dimension to dimension 1. The image has a batch and channels.
+pub fn channels_first(b: &mut Builder, x: Value) -> Result<Value> {
+    let last = b.rank(x) - 1;
+    b.transpose(x, [0, last].into_iter().chain(1..last).collect())
+}
+
+/// Moves the channels of an image from dimension 1 to the last dimension. The image has a batch and channels.
+pub fn channels_last(b: &mut Builder, x: Value) -> Result<Value> {
+    let rank = b.rank(x);
+    b.transpose(x, [0].into_iter().chain(2..rank).chain([1]).collect())
 }
 
 /// As [`with_channels_last`] if the node's attribute `channels_last` is set, else f itself.

@@ -154,12 +154,13 @@ impl<'a> Given<'a> {
             let buffer = unsafe { read(one) }?;
             // SAFETY: the name is null or a C string.
             let name = unsafe { text(buffer.name, "sdx_buffer.name") }?;
-            let dtype = dtype_of(buffer.dtype).map_err(|e| e.node(format!("output `{name}`")))?;
+            let of_output = |e: Box<Error>| e.node(format!("output `{name}`"));
+            let dtype = dtype_of(buffer.dtype).map_err(of_output)?;
             if buffer.on_device != 0 {
                 let address = device_address(buffer.data, buffer.bytes, "sdx_buffer.data")?;
                 // SAFETY: the caller guarantees that nothing else uses the memory.
                 let space = unsafe { DeviceTensor::space(dtype, address, buffer.bytes) };
-                given.device_buffers.push((name, space.map_err(|e| e.node(format!("output `{name}`")))?));
+                given.device_buffers.push((name, space.map_err(of_output)?));
                 device_at.push(one.cast_mut());
                 continue;
             }

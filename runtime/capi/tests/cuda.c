@@ -2,39 +2,12 @@
 //
 // Both calls compute y of x for rows of eight; z is x.
 
+#include "check.c"
 #include <dlfcn.h>
-#include <sardonyx.h>
 #include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #define ROWS 5
 #define N (ROWS * 8)
-
-static int n_failed = 0;
-
-static void expect(int holds, int line, const char *what) {
-    if (!holds) {
-        fprintf(stderr, "line %d: %s\n", line, what);
-        n_failed++;
-    }
-}
-#define EXPECT(condition) expect((condition) != 0, __LINE__, #condition)
-
-// The error has this code, and this in its message; without a code, there is no error.
-static void done(sdx_error *error, const char *code, const char *message, int line) {
-    int as_expected = code == NULL ? error == NULL
-                                   : error != NULL && strcmp(sdx_error_code(error), code) == 0 &&
-                                         strstr(sdx_error_message(error), message) != NULL;
-    if (!as_expected) {
-        fprintf(stderr, "line %d: %s\n", line, error == NULL ? "no error" : sdx_error_text(error));
-        n_failed++;
-    }
-    sdx_error_free(error);
-}
-#define WORKS(call) done((call), NULL, NULL, __LINE__)
-#define REFUSED(call, code, message) done((call), (code), (message), __LINE__)
 
 // The part of the driver's interface that a program with other work on the GPU uses.
 typedef uint64_t address;
@@ -64,13 +37,10 @@ static address on_gpu(const float *values, size_t n) {
 }
 
 static sdx_session *session_of(const char *path, const char *device, void *stream, sdx_model **model) {
-    sdx_load_options load;
+    sdx_load_options load = trusting;
     sdx_session_options options;
     sdx_session *session = NULL;
-    memset(&load, 0, sizeof load);
     memset(&options, 0, sizeof options);
-    load.struct_bytes = sizeof load;
-    load.trust = 1;
     load.device = device;
     load.cuda_context = stream == NULL ? NULL : context;
     options.struct_bytes = sizeof options;
@@ -89,7 +59,7 @@ int main(int argc, char **argv) {
     sdx_session *gpu, *cpu;
     sdx_outputs *rest = NULL;
     sdx_pool *pool = NULL;
-    sdx_tensor input, z;
+    sdx_tensor in, z;
     sdx_buffer buffer;
     sdx_call call;
     int i;
@@ -109,25 +79,15 @@ int main(int argc, char **argv) {
     cpu = session_of(argv[1], NULL, NULL, &on_cpu);
     if (gpu == NULL || cpu == NULL) return 1;
 
-    memset(&input, 0, sizeof input);
     memset(&buffer, 0, sizeof buffer);
-    memset(&call, 0, sizeof call);
     for (i = 0; i < N; i++) x[i] = (float)(i * 7 % 33) * 0.25f - 4.0f;
-    input.struct_bytes = sizeof input;
-    input.name = "x";
-    input.dtype = SDX_F32;
-    input.rank = 2;
-    input.dims = dims;
-    input.data = x;
-    input.bytes = sizeof x;
+    in = input("x", dims, 2, x, N);
+    call = call_of(&in, 1);
     buffer.struct_bytes = sizeof buffer;
     buffer.name = "y";
     buffer.dtype = SDX_F32;
     buffer.data = expected;
     buffer.bytes = sizeof expected;
-    call.struct_bytes = sizeof call;
-    call.inputs = &input;
-    call.n_inputs = 1;
     call.buffers = &buffer;
     call.n_buffers = 1;
     WORKS(sdx_run(cpu, &call, NULL));
@@ -136,8 +96,8 @@ int main(int argc, char **argv) {
     x_at = on_gpu(x, N);
     memset(y, 0, sizeof y);
     y_at = on_gpu(y, ROWS);
-    input.data = (const void *)(uintptr_t)x_at;
-    input.on_device = 1;
+    in.data = (const void *)(uintptr_t)x_at;
+    in.on_device = 1;
     buffer.data = (void *)(uintptr_t)y_at;
     buffer.on_device = 1;
     buffer.rank = 2;
@@ -154,8 +114,8 @@ int main(int argc, char **argv) {
     // An input of the host, an output on the GPU.
     memset(y, 0, sizeof y);
     EXPECT(context_push(context) == 0 && to_gpu(y_at, y, sizeof y) == 0 && context_pop(&context) == 0);
-    input.data = x;
-    input.on_device = 0;
+    in.data = x;
+    in.on_device = 0;
     buffer.rank = 2;
     WORKS(sdx_run(gpu, &call, NULL));
     EXPECT(context_push(context) == 0 && from_gpu(y, y_at, sizeof y) == 0 && context_pop(&context) == 0);
@@ -169,11 +129,11 @@ int main(int argc, char **argv) {
     REFUSED(sdx_run(gpu, &call, NULL), "E0301", "its buffer only 4");
     buffer.bytes = sizeof y;
     REFUSED(sdx_run(cpu, &call, NULL), "E0301", "the model runs on 1 x `cpu`");
-    input.data = (const void *)(uintptr_t)x_at;
-    input.on_device = 1;
-    input.bytes = 4;
+    in.data = (const void *)(uintptr_t)x_at;
+    in.on_device = 1;
+    in.bytes = 4;
     REFUSED(sdx_run(gpu, &call, NULL), "E0001", "have 160 bytes, not 4");
-    input.bytes = sizeof x;
+    in.bytes = sizeof x;
     buffer.data = (void *)(uintptr_t)x_at;
     REFUSED(sdx_run(gpu, &call, NULL), "E0301", "overlaps that of `x`");
     buffer.data = NULL;

@@ -39,7 +39,7 @@ pub enum Right {
     Joined,
 }
 
-/// What is applied to the scores x before the softmax; c is 1 / √d.
+/// The function that is applied to the scores x before the softmax; c is 1 / √d.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Score {
     Nothing,
