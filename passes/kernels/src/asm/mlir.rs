@@ -205,6 +205,11 @@ impl Mlir {
         self.def(ty, &text)
     }
 
+    /// The same value, for which LLVM does not substitute how it was computed.
+    pub fn fence(&mut self, value: Val) -> Val {
+        self.intrinsic("llvm.arithmetic.fence", &[value], value.ty)
+    }
+
     /// Calls an intrinsic that has no result but affects memory or the CPU.
     pub(super) fn effect(&mut self, name: &str, args: &[Val]) {
         self.line(&format!("llvm.call_intrinsic \"{name}\"({}) : ({}) -> ()", names(args), types(args)));

@@ -33,6 +33,9 @@ const PART: i64 = 128;
 const SHORT_PART: i64 = 32;
 const FEW_COLUMNS: i64 = 2 * WIDTH;
 
+/// Vectors of so many lanes are not halved: no CPU computes half of one faster.
+const LEAST_LANES: u32 = 8;
+
 /// Sizes of the blocks that rows are divided into.
 #[derive(Clone, Copy)]
 pub struct Blocks {
@@ -215,14 +218,14 @@ impl Item<'_> {
         asm.element(cx.reads[plan.a.buffer], start, plan.a_element(cx.def))
     }
 
-    /// Mask of the lanes from column `first` of the panel on that exist; `None` if all do.
-    pub fn mask(&self, asm: &mut Mlir, first: Val, columns: Columns) -> Option<Val> {
+    /// Mask of `lanes` lanes from column `first` of the panel on, of which those exist that are columns; `None` if all
+    /// do.
+    pub fn mask(&self, asm: &mut Mlir, first: Val, lanes: u32, columns: Columns) -> Option<Val> {
         let n = match columns {
             Columns::All => return None,
             Columns::Known(n) => asm.i64(n),
             Columns::Some(n) | Columns::Few(n) => n,
         };
-        let lanes = self.cx.lanes();
         let (first, iota) = (asm.widen(first, lanes), asm.iota(lanes));
         let column = asm.bin(Bin::AddI, first, iota);
         let n = asm.widen(n, lanes);
@@ -298,35 +301,55 @@ impl Panel<'_, '_> {
 
     /// Computes `size` rows from `row` by all columns of the panel, as many columns at a time as the registers hold.
     fn block(&self, asm: &mut Mlir, size: i64, row: Val, columns: Columns, way: Way) {
-        let lanes = self.item.cx.lanes() as i64;
+        let lanes = self.item.cx.lanes();
+        let width = i64::from(lanes);
         // One or two rows are bound by reading the panel, so its rows are read whole.
-        let vectors = if size <= 2 { WIDTH / lanes } else { 2 };
+        let vectors = if size <= 2 { WIDTH / width } else { 2 };
         let zero = asm.i64(0);
+        let this = std::slice::from_ref(self);
         if let Columns::Known(n) = columns {
-            for first in (0..n).step_by((vectors * lanes) as usize) {
-                let needed = (n - first + lanes - 1).div_euclid(lanes).min(vectors);
+            for first in (0..n).step_by((vectors * width) as usize) {
+                let needed = self.vectors((n - first).min(vectors * width));
                 let first = asm.i64(first);
-                self.registers(asm, std::slice::from_ref(self), size, row, first, needed as usize, columns, way);
+                self.registers(asm, this, size, row, first, &needed, columns, way);
             }
             return;
         }
         let vectors = if let Columns::Few(_) = columns { 1 } else { vectors };
-        if vectors * lanes == WIDTH || vectors == 1 {
-            return self.registers(asm, std::slice::from_ref(self), size, row, zero, vectors as usize, columns, way);
+        let all = vec![lanes; vectors as usize];
+        if vectors * width == WIDTH || vectors == 1 {
+            return self.registers(asm, this, size, row, zero, &all, columns, way);
         }
-        let step = asm.i64(vectors * lanes);
+        let step = asm.i64(vectors * width);
         let end = match columns {
             Columns::Some(n) | Columns::Few(n) => n,
             Columns::All | Columns::Known(_) => asm.i64(WIDTH),
         };
         asm.for_loop((zero, end, step), &[], |asm, first, _| {
-            self.registers(asm, std::slice::from_ref(self), size, row, first, vectors as usize, columns, way);
+            self.registers(asm, this, size, row, first, &all, columns, way);
             vec![]
         });
     }
 
-    /// Computes `size` rows by `vectors` vectors of columns from `first` of each panel, in registers over the whole
-    /// reduction.
+    /// Lanes of the vectors that hold `n` columns. The last vector has half the lanes if these are enough: some CPUs
+    /// compute two of half the width in the time of a whole one.
+    fn vectors(&self, n: i64) -> Vec<u32> {
+        let lanes = self.item.cx.lanes();
+        let width = i64::from(lanes);
+        let mut vectors = vec![lanes; (n + width - 1).div_euclid(width) as usize];
+        let plain = self.item.plan.words == Words::Singles && self.item.plan.folds.is_empty();
+        if let Some(last) = vectors.last_mut()
+            && plain
+            && lanes > LEAST_LANES
+            && (1..=width / 2).contains(&(n % width))
+        {
+            *last = lanes / 2;
+        }
+        vectors
+    }
+
+    /// Computes `size` rows by the columns from `first` of each panel, in registers over the whole reduction; `vectors`
+    /// are the lanes of the vectors that these columns fill.
     #[allow(clippy::too_many_arguments)]
     pub fn registers(
         &self,
@@ -335,15 +358,15 @@ impl Panel<'_, '_> {
         size: i64,
         row: Val,
         first: Val,
-        vectors: usize,
+        vectors: &[u32],
         columns: Columns,
         way: Way,
     ) {
         let item = self.item;
         let (cx, plan) = (item.cx, item.plan);
-        let lanes = cx.lanes();
-        let ty = Ty::new(plan.words.sum(), lanes);
-        let cell_ty = if plan.folds.is_empty() { ty } else { Ty::new(Elem::I32, lanes) };
+        let of_lanes = |elem: Elem| vectors.iter().map(|lanes| Ty::new(elem, *lanes)).collect::<Vec<_>>();
+        let types = of_lanes(plan.words.sum());
+        let cell_types = of_lanes(if plan.folds.is_empty() { plan.words.sum() } else { Elem::I32 });
         // Addresses count elements, steps count words.
         let (a_elem, a_unit) = (plan.a_element(cx.def), plan.a_step(cx.def));
         let b_stored = if way.copied { DType::F32 } else { plan.b_stored(cx.def) };
@@ -356,12 +379,17 @@ impl Panel<'_, '_> {
         let a_step = times(asm, cx, plan.a.stride(plan.k), cell_words);
         let row_step = plan.m.map_or(Size::Const(0), |m| plan.a.stride(m));
         let row_offsets: Vec<Val> = (0..size).map(|i| times(asm, cx, row_step, i)).collect();
-        let firsts: Vec<Val> = (0..vectors).map(|j| plus(asm, first, j as i64 * lanes as i64)).collect();
-        let masks: Vec<Option<Val>> = firsts.iter().map(|f| item.mask(asm, *f, columns)).collect();
+        let begin = |j: usize| vectors[..j].iter().map(|lanes| i64::from(*lanes)).sum();
+        let firsts: Vec<Val> = (0..vectors.len()).map(|j| plus(asm, first, begin(j))).collect();
+        let masks: Vec<Option<Val>> =
+            firsts.iter().zip(vectors).map(|(first, lanes)| item.mask(asm, *first, *lanes, columns)).collect();
         let b: Vec<Val> = panels.iter().map(|p| asm.element(p.read(way), first, b_unit)).collect();
-        let zero = asm.zero(ty);
-        let width = panels.len() * vectors;
-        let inits = vec![zero; size as usize * width];
+        let width = panels.len() * vectors.len();
+        let none = |asm: &mut Mlir, elem: Elem| -> Vec<Val> {
+            let of_row: Vec<Val> = vectors.iter().map(|lanes| asm.zero(Ty::new(elem, *lanes))).collect();
+            of_row.repeat(size as usize * panels.len())
+        };
+        let inits = none(asm, plan.words.sum());
         let rows = asm.i64(size);
         let next = way.fetches.then(|| self.next_part(asm, rows, row));
         let next_step = next.map(|(_, step)| step);
@@ -369,10 +397,11 @@ impl Panel<'_, '_> {
         let step = |asm: &mut Mlir, start: &Start, k: Val, sums: &[Val], rest: Option<i64>| {
             let b_row = asm.bin(Bin::MulI, k, item.b_step);
             let b_rows: Vec<Val> = start.b.iter().map(|b| asm.element(*b, b_row, b_unit)).collect();
-            let cells: Vec<Val> = b_rows.iter().flat_map(|b| self.b_row(asm, *b, &masks, cell_ty, b_stored)).collect();
+            let cells: Vec<Val> =
+                b_rows.iter().flat_map(|b| self.b_row(asm, *b, &masks, &cell_types, b_stored)).collect();
             if plan.form == Form::Panels && !is_near {
                 let ahead = if size <= FEW_ROWS { FEW_AHEAD } else { AHEAD };
-                let bytes = vectors as i64 * lanes as i64 * i64::from(b_unit.bits()) / 8;
+                let bytes = begin(vectors.len()) * i64::from(b_unit.bits()) / 8;
                 for (b_row, line) in b_rows.iter().flat_map(|b| (0..bytes).step_by(LINE).map(|l| (*b, l))) {
                     let at = asm.i64(ahead + line);
                     let ahead = asm.element(b_row, at, Elem::I8);
@@ -395,11 +424,11 @@ impl Panel<'_, '_> {
                     .zip(sums.chunks(width))
                     .flat_map(|(address, sums)| {
                         let values = match plan.diagonal {
-                            true => self.b_row(asm, *address, &masks, ty, plan.a_stored(cx.def)),
+                            true => self.b_row(asm, *address, &masks, &types, plan.a_stored(cx.def)),
                             false => {
                                 let dtype = plan.a_stored(cx.def);
                                 let value = load_as_f32(asm, dtype, *address, 1, None, dtype.bytes() as u32);
-                                vec![asm.widen(value, lanes); width]
+                                broadcast(asm, value, vectors).repeat(panels.len())
                             }
                         };
                         let factors = values.into_iter().zip(b_values).zip(sums);
@@ -434,8 +463,8 @@ impl Panel<'_, '_> {
                 self.sum(asm, &plan.around, &start, next_step, &inits, &|asm, start, _, sums| parts(asm, start, sums))
             }
             false => {
-                let none = asm.zero(Ty::new(plan.sum(), lanes));
-                self.sum(asm, &plan.around, &start, next_step, &vec![none; inits.len()], &group)
+                let none = none(asm, plan.sum());
+                self.sum(asm, &plan.around, &start, next_step, &none, &group)
             }
         };
         if let Some(rest) = self.rest() {
@@ -443,7 +472,7 @@ impl Panel<'_, '_> {
             sums = step(asm, &start, last, &sums, Some(rest));
         }
         for j in 0..width {
-            let (panel, at) = (&panels[j / vectors], j % vectors);
+            let (panel, at) = (&panels[j / vectors.len()], j % vectors.len());
             let column: Vec<Val> = (0..size as usize).map(|i| sums[i * width + j]).collect();
             if plan.direct {
                 panel.item.direct_epilogue(asm, row, firsts[at], masks[at], &column);
@@ -510,11 +539,11 @@ impl Panel<'_, '_> {
         if plan.words == Words::Quads || size.as_const().is_some_and(|n| n <= part) {
             return asm.for_loop((zero, extent, one), sums, |asm, k, sums| step(asm, start, k, sums));
         }
-        let (part, none) = (asm.i64(part), asm.zero(sums[0].ty));
+        let part = asm.i64(part);
+        let inits: Vec<Val> = sums.iter().map(|sum| asm.zero(sum.ty)).collect();
         asm.for_loop((zero, extent, part), sums, |asm, first, sums| {
             let end = asm.bin(Bin::AddI, first, part);
             let end = asm.bin(Bin::MinSI, end, extent);
-            let inits = vec![none; sums.len()];
             let parts = asm.for_loop((first, end, one), &inits, |asm, k, sums| step(asm, start, k, sums));
             sums.iter().zip(parts).map(|(sum, part)| asm.bin(Bin::AddF, *sum, part)).collect()
         })
@@ -573,12 +602,14 @@ impl Panel<'_, '_> {
     }
 
     /// Loads the vectors of one row of a panel, or of A if the contraction is diagonal.
-    fn b_row(&self, asm: &mut Mlir, row: Val, masks: &[Option<Val>], ty: Ty, dtype: DType) -> Vec<Val> {
+    fn b_row(&self, asm: &mut Mlir, row: Val, masks: &[Option<Val>], types: &[Ty], dtype: DType) -> Vec<Val> {
         let (masked, unit) = (self.item.plan.form == Form::Rows, scalar::stored(dtype));
         // Vectors of a panel are aligned to at least 8 elements; those of rows in place only to one.
         let align = if masked { unit.bits() / 8 } else { 8 * unit.bits() / 8 };
-        let load = |(j, mask): (usize, &Option<Val>)| {
-            let at = asm.i64(j as i64 * ty.lanes as i64);
+        let mut first = 0;
+        let load = |(mask, &ty): (&Option<Val>, &Ty)| {
+            let at = asm.i64(first);
+            first += i64::from(ty.lanes);
             let address = asm.element(row, at, unit);
             let mask = mask.filter(|_| masked);
             match (dtype, mask) {
@@ -587,6 +618,19 @@ impl Panel<'_, '_> {
                 _ => load_as_f32(asm, dtype, address, ty.lanes, mask, align),
             }
         };
-        masks.iter().enumerate().map(load).collect()
+        masks.iter().zip(types).map(load).collect()
     }
+}
+
+/// The value in every lane, for each of these numbers of lanes. Narrow vectors are the first lanes of the widest one:
+/// LLVM would broadcast the element again for them, on a unit that the multiply-adds need.
+fn broadcast(asm: &mut Mlir, value: Val, lanes: &[u32]) -> Vec<Val> {
+    let widest = lanes.iter().copied().max().unwrap_or(1);
+    let whole = asm.widen(value, widest);
+    if lanes.iter().all(|n| *n == widest) {
+        return vec![whole; lanes.len()];
+    }
+    let whole = asm.fence(whole);
+    let first = |n: &u32| if *n == widest { whole } else { asm.shuffle(whole, whole, &(0..*n).collect::<Vec<_>>()) };
+    lanes.iter().map(first).collect()
 }

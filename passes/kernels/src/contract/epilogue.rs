@@ -8,18 +8,18 @@ use crate::eval::Point;
 
 impl Item<'_> {
     /// Point whose lanes are the columns from `first` on.
-    pub fn columns_at(&self, asm: &mut Mlir, first: Val, mask: Option<Val>) -> Point {
+    pub fn columns_at(&self, asm: &mut Mlir, first: Val, lanes: u32, mask: Option<Val>) -> Point {
         let mut point = self.point.clone();
         point.vars[self.plan.n] = Some(asm.bin(Bin::AddI, self.n0, first));
-        (point.along, point.lanes, point.mask) = (self.plan.n, self.cx.lanes(), mask);
+        (point.along, point.lanes, point.mask) = (self.plan.n, lanes, mask);
         point
     }
 
     /// As `columns_at`, with every epilogue statement evaluated that depends neither on the rows nor on the
     /// accumulators.
-    fn columns_point(&self, asm: &mut Mlir, first: Val, mask: Option<Val>) -> Point {
+    fn columns_point(&self, asm: &mut Mlir, first: Val, lanes: u32, mask: Option<Val>) -> Point {
         let (cx, plan) = (self.cx, self.plan);
-        let mut point = self.columns_at(asm, first, mask);
+        let mut point = self.columns_at(asm, first, lanes, mask);
         let mut after: Vec<bool> = vec![false; cx.def.body.len()];
         for k in epilogue(cx.def, |k| plan.is_sum(k)) {
             after[k] = cx.def.operands(k).iter().any(|a| after[*a] || plan.is_sum(*a));
@@ -45,7 +45,7 @@ impl Item<'_> {
     }
 
     pub fn direct_epilogue(&self, asm: &mut Mlir, row: Val, first: Val, mask: Option<Val>, sums: &[Val]) {
-        let point = self.columns_point(asm, first, mask);
+        let point = self.columns_point(asm, first, sums[0].ty.lanes, mask);
         for (i, sum) in sums.iter().enumerate() {
             let row = plus(asm, row, i as i64);
             self.finish_row(asm, point.clone(), row, &[*sum]);
@@ -61,8 +61,8 @@ impl Item<'_> {
         };
         let (zero, one, step, width) = (asm.i64(0), asm.i64(1), asm.i64(lanes as i64), asm.i64(WIDTH));
         asm.for_loop((zero, end, step), &[], |asm, first, _| {
-            let mask = self.mask(asm, first, columns);
-            let point = self.columns_point(asm, first, mask);
+            let mask = self.mask(asm, first, lanes, columns);
+            let point = self.columns_point(asm, first, lanes, mask);
             let tile = asm.element(self.tile, first, Elem::F32);
             asm.for_loop((zero, self.rows, one), &[], |asm, row, _| {
                 let at = asm.bin(Bin::MulI, row, width);

@@ -194,7 +194,7 @@ impl Panel<'_, '_> {
         let mut next = sums.to_vec();
         for j in 0..width {
             let (panel, j_in) = (&panels[j / vectors], j % vectors);
-            let mut point = panel.item.columns_at(asm, at.firsts[j_in], at.masks[j_in]);
+            let mut point = panel.item.columns_at(asm, at.firsts[j_in], cx.lanes(), at.masks[j_in]);
             // Panels begin at a multiple of their width and are padded with zeros.
             (point.multiple, point.mask) = (cx.lanes() as i64, None);
             if let (Some(group), Some(var)) = (group, plan.around.first()) {

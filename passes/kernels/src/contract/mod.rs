@@ -312,11 +312,11 @@ impl Item<'_> {
     /// Computes one or two rows, which are all rows of the work item, by this panel and the next one, both full.
     fn pair(&self, asm: &mut Mlir, size: i64) {
         let zero = asm.i64(0);
-        let vectors = (WIDTH / self.cx.lanes() as i64) as usize;
+        let vectors = self.of_panel();
         let next = self.next(asm);
         self.each_sum(asm, &|asm, sum| {
             let panels = [self.panel_of(asm, sum), next.panel_of(asm, sum)];
-            panels[0].registers(asm, &panels, size, zero, zero, vectors, Columns::All, Way::PLAIN);
+            panels[0].registers(asm, &panels, size, zero, zero, &vectors, Columns::All, Way::PLAIN);
         });
         if !self.plan.direct {
             self.tile_epilogue(asm, Columns::All);
@@ -327,16 +327,22 @@ impl Item<'_> {
     /// Computes one or two rows, which are all rows of the work item, by the full panels of several reductions at a
     /// time: each element of A is read once for these panels, and their accumulators hide each other's latency.
     fn sums_together(&self, asm: &mut Mlir, size: i64) {
-        let (zero, vectors) = (asm.i64(0), WIDTH / self.cx.lanes() as i64);
+        let (zero, vectors) = (asm.i64(0), self.of_panel());
         let panels: Vec<Panel> = (0..self.plan.sums.len()).map(|sum| self.panel_of(asm, Which::Known(sum))).collect();
         let most = match self.are_panels_near() {
-            true => block::few_row_sums(self.cx.launch.level).div_euclid(size * vectors).max(1) as usize,
+            true => block::few_row_sums(self.cx.launch.level).div_euclid(size * vectors.len() as i64).max(1) as usize,
             false => FEW_STREAMS,
         };
         let n_groups = panels.len().div_ceil(most);
         for group in panels.chunks(panels.len().div_ceil(n_groups)) {
-            group[0].registers(asm, group, size, zero, zero, vectors as usize, Columns::All, Way::PLAIN);
+            group[0].registers(asm, group, size, zero, zero, &vectors, Columns::All, Way::PLAIN);
         }
+    }
+
+    /// Lanes of the vectors of a full panel's row.
+    fn of_panel(&self) -> Vec<u32> {
+        let lanes = self.cx.lanes();
+        vec![lanes; (WIDTH / i64::from(lanes)) as usize]
     }
 
     /// Whether the panels of all reductions fit into the second-level cache, whose latency other loads hide. From
