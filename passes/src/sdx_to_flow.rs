@@ -9,7 +9,7 @@ mod states;
 
 use crate::levels::{is_sdx, rewrite_functions};
 use crate::rewrite::Rewrites;
-use reshapes::{merging_reshape, splitting_reshape, unit_reshape};
+use reshapes::{interleaves, merging_reshape, splitting_reshape, unit_reshape};
 use sardonyx_base::{DType, Dim, Error, Result, Tensor};
 use sardonyx_dialects::flow::{
     Body, Container, FlowOp, HostCall, HostResult, Kernel, Layout, Memlet, Program, Source, Statement, Step, Store,
@@ -49,6 +49,8 @@ struct Converter<'g> {
     states: States,
     /// For each value: whether only contractions read it.
     only_contracted: Vec<bool>,
+    /// For each value: whether only functions of elements read it.
+    only_mapped: Vec<bool>,
     /// For each value: whether it is computed elementwise from a cache. Such a value has as many positions as the
     /// cache, so it is not stored.
     of_states: Vec<bool>,
@@ -63,10 +65,11 @@ fn convert(graph: &Graph, taken: &BTreeSet<String>) -> Result<Program> {
     let (name, checks, ports) = (graph.name.clone(), graph.checks.clone(), states.ports(graph));
     let program = Program { name, symbols, checks, states: ports, internal: graph.internal, ..Program::default() };
     let live = graph.live();
-    let only_contracted = only_contracted(graph, &live);
+    let only_contracted = read_only_by(graph, &live, |op| matches!(op, Op::Contract(_)));
+    let only_mapped = read_only_by(graph, &live, |op| matches!(op, Op::Map(_)));
     let of_states = of_states(graph, &states);
-    let mut c =
-        Converter { graph, program, places: vec![], states, only_contracted, of_states, hosts: BTreeMap::new() };
+    let (places, hosts) = (vec![], BTreeMap::new());
+    let mut c = Converter { graph, program, places, states, only_contracted, only_mapped, of_states, hosts };
     for (v, node) in graph.values() {
         let place = match live[v.index()] || matches!(node.op, Op::Input { .. }) {
             true => c.place(v, node).map_err(|e| match node.origins.first() {
@@ -337,7 +340,10 @@ impl Converter<'_> {
             // A broadcast that only such consumers read need not be stored, because they can index its operand instead.
             let repeated = of(|op| matches!(op, Op::Broadcast { .. }));
             let only_read = self.only_contracted[v.index()] || self.of_states[v.index()];
-            (repeated && only_read).then(|| merging_reshape(from, &node.ty.dims)).flatten()
+            // Nor need interleaved images be stored: no vector is as short as their innermost axis.
+            let transposed = of(|op| matches!(op, Op::Transpose { .. }));
+            let apart = transposed && self.only_mapped[v.index()] && interleaves(from, &node.ty.dims);
+            (repeated && only_read || apart).then(|| merging_reshape(from, &node.ty.dims)).flatten()
         })
     }
 
@@ -520,13 +526,13 @@ fn of_states(graph: &Graph, states: &States) -> Vec<bool> {
     out
 }
 
-/// Whether each value is read by contractions only, and by at least one.
-fn only_contracted(graph: &Graph, live: &[bool]) -> Vec<bool> {
-    let (mut by_contraction, mut otherwise) = (vec![false; graph.nodes.len()], vec![false; graph.nodes.len()]);
+/// Whether each value is read by such operations only, and by at least one.
+fn read_only_by(graph: &Graph, live: &[bool], is_such: fn(&Op) -> bool) -> Vec<bool> {
+    let (mut by_such, mut otherwise) = (vec![false; graph.nodes.len()], vec![false; graph.nodes.len()]);
     for (_, node) in graph.values().filter(|(v, _)| live[v.index()]) {
-        let read = if matches!(node.op, Op::Contract(_)) { &mut by_contraction } else { &mut otherwise };
+        let read = if is_such(&node.op) { &mut by_such } else { &mut otherwise };
         node.args.iter().for_each(|a| read[a.index()] = true);
     }
     graph.outputs.iter().for_each(|(_, v)| otherwise[v.index()] = true);
-    by_contraction.iter().zip(&otherwise).map(|(c, o)| *c && !*o).collect()
+    by_such.iter().zip(&otherwise).map(|(such, other)| *such && !*other).collect()
 }

@@ -206,8 +206,8 @@ pub fn conv_transpose(b: &mut Builder, node: &Node) -> Outputs {
 }
 
 /// y[.., s·p + f] = Σr x[.., p - r] w[.., s·r + f], with stride s: each phase f is a convolution of its own. All phases
-/// are computed as one contraction with the phases among its columns, whose result is already interleaved. `None` where
-/// the sizes do not determine which part of the contraction is the result, and where nothing would be saved.
+/// are computed as one contraction (`phases`). `None` where the sizes do not determine which part of the contraction is
+/// the result, and where nothing would be saved.
 fn by_phases(b: &mut Builder, windows: &Windows, strides: &[i64], (x, w): (Value, Value)) -> Result<Option<Value>> {
     let rank = windows.rank();
     let sizes: Option<Vec<i64>> = windows.sizes.iter().map(Dim::as_const).collect();
@@ -256,9 +256,7 @@ fn by_phases(b: &mut Builder, windows: &Windows, strides: &[i64], (x, w): (Value
         places: places.clone(),
     };
     x = over.view(b, x)?;
-    let (p, r) = (&"pqrstuvw"[..rank], &"ijklmabd"[..rank]);
-    let pairs = |first: &str| -> String { first.chars().zip(PHASES.chars()).flat_map(|(a, f)| [a, f]).collect() };
-    let y = contract(b, &format!("ngc{p}{r},gco{}->ngo{}", pairs(r), pairs(p)), x, w)?;
+    let y = phases(b, (x, w), rank)?;
     let mut dims = b.dims(y)[..3].to_vec();
     dims.extend(places.iter().zip(strides).map(|(n, s)| n.clone() * Dim::constant(*s)));
     let mut y = b.reshape(y, &dims)?;
@@ -274,6 +272,32 @@ fn by_phases(b: &mut Builder, windows: &Windows, strides: &[i64], (x, w): (Value
 
 /// Letters of the phase axes in a contraction's specification, distinct from those of `correlate`.
 const PHASES: &str = "xyzefh";
+
+/// The contraction of all phases: [n, g, c, place…, turn…], [g, c, o, (turn, phase)…]  =>  [n, g, o, (place, phase)…].
+/// The phases and output channels of a group are one dimension of columns, which are adjacent in the weights and in the
+/// result, however few channels there are. A group with one channel has no columns but the phases, and keeps their
+/// axes, so that vectors can run along the groups.
+fn phases(b: &mut Builder, (x, w): (Value, Value), rank: usize) -> Result<Value> {
+    let (p, r) = (&"pqrstuvw"[..rank], &"ijklmabd"[..rank]);
+    let dims = b.dims(w);
+    if dims[2].is_const(1) && !dims[0].is_const(1) {
+        let pairs = |first: &str| -> String { first.chars().zip(PHASES.chars()).flat_map(|(a, f)| [a, f]).collect() };
+        return contract(b, &format!("ngc{p}{r},gco{}->ngo{}", pairs(r), pairs(p)), x, w);
+    }
+    let (turns, steps) = ((0..rank).map(|i| 3 + 2 * i), (0..rank).map(|i| 4 + 2 * i));
+    let order: Vec<usize> = [0, 1].into_iter().chain(turns.clone()).chain(steps.clone()).chain([2]).collect();
+    let w = b.transpose(w, order)?;
+    let columns: Vec<Dim> = steps.chain([2]).map(|axis| dims[axis].clone()).collect();
+    let all = columns.iter().fold(Dim::constant(1), |n, extent| n * extent.clone());
+    let matrix: Vec<Dim> = [0, 1].into_iter().chain(turns).map(|axis| dims[axis].clone()).chain([all]).collect();
+    let w = b.reshape(w, &matrix)?;
+    let y = contract(b, &format!("ngc{p}{r},gc{r}x->ng{p}x"), x, w)?;
+    let mut apart = b.dims(y)[..2 + rank].to_vec();
+    apart.extend(columns);
+    let y = b.reshape(y, &apart)?;
+    let pairs = (0..rank).flat_map(|i| [2 + i, 2 + rank + i]);
+    b.transpose(y, [0, 1, 2 + 2 * rank].into_iter().chain(pairs).collect())
+}
 
 /// The windows of stride 1 over the operand whose elements are spread `strides` apart.
 fn transposed(node: &Node, extents: &[Dim], sizes: Vec<Dim>, strides: &[i64]) -> Result<Windows> {
