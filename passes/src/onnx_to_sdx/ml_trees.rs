@@ -1,7 +1,8 @@
 //! TreeEnsemble(x)  =>  all trees level by level: node = gather(next, node), once per level of the deepest tree
 //!
-//! The nodes of all trees are rows of constant tables, in which leaves point to themselves. The weights of the leaves
-//! are another table, which is gathered at the end and reduced over the trees.
+//! The nodes of all trees are rows of constant tables, in which leaves point to themselves. Feature, children and f32
+//! threshold of a node are one number where the first two fit into 31 bits (`Packed`), because gathering takes most of
+//! the time. The weights of the leaves are another table, which is gathered at the end and reduced over the trees.
 
 use super::builder::Builder;
 use super::coordinates::{flat, gather_flat, iota};
@@ -86,6 +87,68 @@ impl Forest {
     }
 }
 
+/// A forest whose nodes are numbered so that the child for true is followed by the child for false.
+struct Packed {
+    /// For each node, from the highest to the lowest bits: child, feature, whether it has children, and in 32 bits the
+    /// threshold as f32. A leaf is its own child.
+    nodes: Vec<i64>,
+    /// Number of bits of a feature.
+    feature_bits: u32,
+}
+
+impl Packed {
+    /// Returns the forest with its nodes renumbered, and the numbers of each node. `None` if a node has two parents, or
+    /// if a number would have more than 31 bits. Nodes that belong to no tree are left out.
+    fn new(forest: &Forest) -> Option<(Forest, Packed)> {
+        let mut place: Vec<Option<usize>> = vec![None; forest.len()];
+        let mut order: Vec<usize> = vec![];
+        let mut put = |node: i64, order: &mut Vec<usize>| {
+            let node = usize::try_from(node).ok()?;
+            let free = place.get_mut(node)?.replace(order.len()).is_none();
+            order.push(node);
+            free.then_some(())
+        };
+        for root in &forest.roots {
+            put(*root, &mut order)?;
+        }
+        let mut at = 0;
+        let mut children = vec![];
+        while let Some(&node) = order.get(at) {
+            let next = [forest.on_true[node], forest.on_false[node]];
+            let inner = next != [node as i64; 2];
+            children.push((if inner { order.len() } else { at }, inner));
+            for child in next.into_iter().filter(|_| inner) {
+                put(child, &mut order)?;
+            }
+            at += 1;
+        }
+        let feature_max = order.iter().map(|node| forest.feature[*node]).max()?;
+        let feature_bits = 64 - u64::try_from(feature_max).ok()?.leading_zeros();
+        let packed = |(node, (child, inner)): (&usize, &(usize, bool))| {
+            let above = i64::try_from(*child).ok()?.checked_mul(1i64.checked_shl(feature_bits)?)?;
+            let high = above.checked_add(forest.feature[*node])?.checked_mul(2)? + i64::from(*inner);
+            let low = i64::from((forest.value[*node] as f32).to_bits());
+            Some(i64::from(i32::try_from(high).ok()?) << 32 | low)
+        };
+        let nodes = order.iter().zip(&children).map(packed).collect::<Option<Vec<i64>>>()?;
+        let own = |node: &usize| place[*node].map_or(0, |at| at as i64);
+        let mut renumbered = Forest::default();
+        for node in &order {
+            renumbered.feature.push(forest.feature[*node]);
+            renumbered.value.push(forest.value[*node]);
+            renumbered.test.push(forest.test[*node]);
+            renumbered.nan_is_true.push(forest.nan_is_true[*node]);
+            renumbered.on_true.push(own(&(forest.on_true[*node] as usize)));
+            renumbered.on_false.push(own(&(forest.on_false[*node] as usize)));
+        }
+        let moved = |node: i64| place.get(usize::try_from(node).ok()?).copied().flatten().map(|at| at as i64);
+        renumbered.members = forest.members.iter().filter_map(|(node, x)| Some((moved(*node)?, *x))).collect();
+        renumbered.roots = forest.roots.iter().filter_map(|node| moved(*node)).collect();
+        renumbered.leaves = forest.leaves.iter().filter_map(|(node, t, w)| Some((moved(*node)?, *t, *w))).collect();
+        Some((renumbered, Packed { nodes, feature_bits }))
+    }
+}
+
 /// How the weights of the trees become one score per target.
 struct Votes {
     n_targets: usize,
@@ -103,11 +166,17 @@ fn scores(b: &mut Builder, node: &Node, x: Value, forest: &Forest, votes: &Votes
         return Err(refuse("a feature is negative".into()));
     }
     b.require_at_most(&Dim::constant(read_max.saturating_add(1)), &n_features)?;
+    let known = |target: i64| usize::try_from(target).is_ok_and(|t| t < votes.n_targets);
+    if forest.leaves.iter().any(|(_, target, _)| !known(*target)) {
+        return Err(node.error("E0106", format!("a leaf gives a target that is not among {}", votes.n_targets)));
+    }
+    let found = Packed::new(forest);
+    let (forest, packed) = found.as_ref().map_or((forest, None), |(forest, packed)| (forest, Some(packed)));
     let places = [b.dims(x)[0].clone(), Dim::constant(n_trees as i64)];
     let roots = integers(b, &forest.roots)?;
     let mut at = b.broadcast(roots, &places)?;
     for _ in 0..levels {
-        at = step(b, x, forest, at)?;
+        at = step(b, x, (forest, packed), at)?;
     }
     let table = weights(b, node, b.dtype(x), forest, votes)?;
     // [n, trees, targets]
@@ -151,9 +220,7 @@ fn weights(b: &mut Builder, node: &Node, dtype: DType, forest: &Forest, votes: &
     for &(leaf, target, weight) in &forest.leaves {
         let target = usize::try_from(target).ok().filter(|t| *t < votes.n_targets);
         let cell = target.zip(usize::try_from(leaf).ok()).map(|(t, l)| l.saturating_mul(votes.n_targets) + t);
-        let Some(cell) = cell.and_then(|c| table.get_mut(c)) else {
-            return Err(node.error("E0106", format!("a leaf gives a target that is not among {}", votes.n_targets)));
-        };
+        let Some(cell) = cell.and_then(|c| table.get_mut(c)) else { continue };
         *cell = match votes.aggregate.as_str() {
             "MIN" => cell.min(weight),
             "MAX" => cell.max(weight),
@@ -165,31 +232,40 @@ fn weights(b: &mut Builder, node: &Node, dtype: DType, forest: &Forest, votes: &
 }
 
 /// The next node in each tree for each row.
-fn step(b: &mut Builder, x: Value, forest: &Forest, at: Value) -> Result<Value> {
+fn step(b: &mut Builder, x: Value, (forest, packed): (&Forest, Option<&Packed>), at: Value) -> Result<Value> {
     let dims = b.dims(at);
     let pick = |b: &mut Builder, table: Value| b.add(Op::Gather { axis: 0 }, &[table, at]);
     let of_integers = |b: &mut Builder, values: &[i64]| {
         let table = integers(b, values)?;
         pick(b, table)
     };
-    let feature = of_integers(b, &forest.feature)?;
+    let numbers = packed.map(|packed| unpacked(b, packed, at)).transpose()?;
+    let feature = match numbers {
+        Some(Unpacked { feature, .. }) => feature,
+        None => of_integers(b, &forest.feature)?,
+    };
     let row = iota(b, 0, &dims)?;
     let extents = b.dims(x);
     let place = flat(b, &[row, feature], &extents)?;
     let read = gather_flat(b, x, place)?;
-    let value = floats(b, b.dtype(x), &forest.value)?;
-    let value = pick(b, value)?;
+    let value = match numbers {
+        Some(Unpacked { threshold, .. }) if b.dtype(x) == DType::F32 => threshold,
+        _ => {
+            let table = floats(b, b.dtype(x), &forest.value)?;
+            pick(b, table)?
+        }
+    };
     let mut kinds = forest.test.clone();
     kinds.sort();
     kinds.dedup();
-    let numbers: Vec<i64> = forest.test.iter().map(|t| *t as i64).collect();
+    let tests: Vec<i64> = forest.test.iter().map(|t| *t as i64).collect();
     let mut holds: Option<Value> = None;
     for kind in kinds {
         let own = compare(b, forest, kind, (read, value), at)?;
         holds = Some(match holds {
             None => own,
             Some(so_far) => {
-                let number = of_integers(b, &numbers)?;
+                let number = of_integers(b, &tests)?;
                 let this = b.map_const(ScalarFn::Eq, number, f64::from(kind as u8))?;
                 b.select(this, own, so_far)?
             }
@@ -203,8 +279,37 @@ fn step(b: &mut Builder, x: Value, forest: &Forest, at: Value) -> Result<Value> 
         let follows = b.map2(ScalarFn::And, known, nan)?;
         holds = b.map2(ScalarFn::Or, holds, follows)?;
     }
-    let (on_true, on_false) = (of_integers(b, &forest.on_true)?, of_integers(b, &forest.on_false)?);
-    b.select(holds, on_true, on_false)
+    let (on_true, on_false) = match numbers {
+        Some(Unpacked { on_true, on_false, .. }) => (on_true, on_false),
+        None => (of_integers(b, &forest.on_true)?, of_integers(b, &forest.on_false)?),
+    };
+    let next = b.select(holds, on_true, on_false)?;
+    b.convert(next, DType::I64)
+}
+
+/// What a node's number in `Packed` consists of; the children are i32.
+struct Unpacked {
+    threshold: Value,
+    feature: Value,
+    on_true: Value,
+    on_false: Value,
+}
+
+fn unpacked(b: &mut Builder, packed: &Packed, at: Value) -> Result<Unpacked> {
+    let table = integers(b, &packed.nodes)?;
+    let both = b.add(Op::Gather { axis: 0 }, &[table, at])?;
+    let threshold = b.convert(both, DType::I32)?;
+    let threshold = b.reinterpret(threshold, DType::F32)?;
+    let number = b.map_const(ScalarFn::Shr, both, 32.0)?;
+    let number = b.convert(number, DType::I32)?;
+    let bits = f64::from(packed.feature_bits);
+    let feature = b.map_const(ScalarFn::Shr, number, 1.0)?;
+    let feature = b.map_const(ScalarFn::BitAnd, feature, bits.exp2() - 1.0)?;
+    let feature = b.convert(feature, DType::I64)?;
+    let on_true = b.map_const(ScalarFn::Shr, number, bits + 1.0)?;
+    let inner = b.map_const(ScalarFn::BitAnd, number, 1.0)?;
+    let on_false = b.map2(ScalarFn::Add, on_true, inner)?;
+    Ok(Unpacked { threshold, feature, on_true, on_false })
 }
 
 fn compare(b: &mut Builder, forest: &Forest, kind: Test, pair: (Value, Value), at: Value) -> Result<Value> {
