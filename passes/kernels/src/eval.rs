@@ -1,6 +1,7 @@
 //! Statement k at a point  =>  an SSA value, scalar or with one element per lane
 
-use super::asm::{Asm, Bin, CmpI, Elem, Ty, Val};
+use super::asm::{Asm, Bin, Cast, CmpI, Elem, Ty, Val};
+use super::codes::{Code, unclamped};
 use super::cx::Cx;
 use super::def::*;
 use super::dims::emit_dim;
@@ -8,7 +9,6 @@ use super::reduce::{combine, neutral};
 use super::{math, scalar};
 use sardonyx_base::DType;
 use sardonyx_base::dim::Symbol;
-use sardonyx_dialects::interp::int_range;
 use sardonyx_dialects::scalar::{Conversion, ReduceFn, ScalarFn};
 
 /// Point, or one point per lane, at which statements are evaluated.
@@ -95,11 +95,19 @@ impl Point {
             Op::Apply { f, args } => self.apply(cx, asm, (k, *f), args, lanes),
             Op::Convert(a, how) => {
                 let a = if *how == Conversion::Value { unclamped(cx.def, *a, step.dtype) } else { *a };
-                let v = self.eval(cx, asm, a);
                 let from = cx.def.body[a].dtype;
                 match how {
-                    Conversion::Value => scalar::convert(asm, v, from, step.dtype),
-                    Conversion::Bits => scalar::reinterpret(asm, v, from, step.dtype),
+                    Conversion::Value => match self.code(cx, asm, (a, step.dtype), lanes) {
+                        Some(code) => code,
+                        None => {
+                            let v = self.eval(cx, asm, a);
+                            scalar::convert(asm, v, from, step.dtype)
+                        }
+                    },
+                    Conversion::Bits => {
+                        let v = self.eval(cx, asm, a);
+                        scalar::reinterpret(asm, v, from, step.dtype)
+                    }
                 }
             }
             // A reduction over the inner space already has a value, set by the loop that computes it.
@@ -184,6 +192,17 @@ impl Point {
         scalar::apply(asm, f, &values, if product { DType::F32 } else { t })
     }
 
+    /// The code that a float is converted to, if vectors of floats become codes in fewer instructions than by evaluating
+    /// the float.
+    fn code<A: Asm>(&mut self, cx: &Cx<A>, asm: &mut A, (k, to): (usize, DType), lanes: u32) -> Option<Val> {
+        let code = Code::find(cx.def, k, to).filter(|_| lanes > 1 && self.values[k].is_none())?;
+        asm.cpu()?;
+        let x = self.eval(cx, asm, code.x);
+        let x = asm.widen(x, lanes);
+        let code = code.emit(asm.cpu()?, x)?;
+        Some(asm.cast(Cast::TruncI, code, scalar::register(to)))
+    }
+
     /// The value of `%i`, `$k` or `p{n}`.
     pub fn symbol<A: Asm>(&mut self, cx: &Cx<A>, asm: &mut A, symbol: &Symbol) -> Val {
         match symbol {
@@ -200,33 +219,6 @@ pub fn hoist<A: Asm>(cx: &Cx<A>, asm: &mut A, point: &mut Point, var: usize, sta
         if cx.deps[k] >> var & 1 == 0 && !matches!(cx.def.body[k].op, Op::Const(_)) {
             point.eval(cx, asm, k);
         }
-    }
-}
-
-/// What the step clamps, if it clamps a float to limits that a conversion to this type clamps it to anyway, or to wider
-/// ones; else the step itself.
-fn unclamped(def: &KernelDef, mut step: usize, to: DType) -> usize {
-    let Some((least, most)) = int_range(to).filter(|_| def.body[step].dtype.is_float() && to.is_int()) else {
-        return step;
-    };
-    let limit = |k: usize| if let Op::Const(bits) = def.body[k].op { Some(f64::from_bits(bits)) } else { None };
-    loop {
-        let clamped = match &def.body[step].op {
-            Op::Apply { f: ScalarFn::Max, args } => beside(args, |k| limit(k).is_some_and(|x| x <= least as f64)),
-            Op::Apply { f: ScalarFn::Min, args } => beside(args, |k| limit(k).is_some_and(|x| x >= most as f64)),
-            _ => None,
-        };
-        let Some(inside) = clamped else { return step };
-        step = inside;
-    }
-}
-
-/// The operand beside one that is such a limit.
-fn beside(args: &[usize], is_limit: impl Fn(usize) -> bool) -> Option<usize> {
-    match args[..] {
-        [x, limit] if is_limit(limit) => Some(x),
-        [limit, x] if is_limit(limit) => Some(x),
-        _ => None,
     }
 }
 

@@ -4,6 +4,7 @@ mod asm;
 mod attention;
 mod classes;
 pub mod codegen;
+mod codes;
 pub mod contract;
 mod cpu;
 mod cx;

@@ -26,6 +26,15 @@ pub fn clamp(asm: &mut impl Asm, x: Val, lo: f64, hi: f64) -> Val {
     asm.select(above, hi, x)
 }
 
+/// x between two numbers; NaN becomes the lower one.
+pub fn clamp_number(asm: &mut impl Asm, x: Val, lo: f64, hi: f64) -> Val {
+    let (lo, hi) = (asm.float(lo, x.ty), asm.float(hi, x.ty));
+    let above = asm.cmpf(CmpF::Ogt, x, lo);
+    let x = asm.select(above, x, lo);
+    let below = asm.cmpf(CmpF::Olt, x, hi);
+    asm.select(below, x, hi)
+}
+
 /// |x| with the sign of s.
 pub fn copysign(asm: &mut impl Asm, x: Val, s: Val) -> Val {
     asm.bin(Bin::CopySign, x, s)
@@ -118,15 +127,20 @@ pub fn is_quick_divisor(c: f64) -> bool {
     (1.0 / (1u64 << 60) as f64..=(1u64 << 60) as f64).contains(&c)
 }
 
-/// x / c in f32, by multiplying with the reciprocal and correcting by the remainder: correctly rounded if |x| is at
-/// least 2^-100 or 0, and within 1 ulp below that. A division instruction takes as long as ten of the instructions
-/// used here.
-pub fn divided(asm: &mut impl Asm, x: Val, c: f64) -> Val {
+/// x · (1 / c), and x / c as `divided`, where x is finite; the second may be 0 where it should be -0.
+pub fn quotient(asm: &mut impl Asm, x: Val, c: f64) -> [Val; 2] {
     let c = c as f32;
     let [inverse, minus] = [1.0 / c, -c].map(|c| asm.float(f64::from(c), x.ty));
     let near = asm.bin(Bin::MulF, x, inverse);
     let left = asm.fma(near, minus, x);
-    let quotient = asm.fma(left, inverse, near);
+    [near, asm.fma(left, inverse, near)]
+}
+
+/// x / c in f32, by multiplying with the reciprocal and correcting by the remainder: correctly rounded if |x| is at
+/// least 2^-100 or 0, and within 1 ulp below that. A division instruction takes as long as ten of the instructions
+/// used here.
+pub fn divided(asm: &mut impl Asm, x: Val, c: f64) -> Val {
+    let [near, quotient] = quotient(asm, x, c);
     // An infinity has no remainder, and -0 must keep its sign.
     let zero = asm.zero(x.ty);
     let known = asm.cmpf(CmpF::One, quotient, zero);

@@ -14,6 +14,10 @@ pub trait Isa: Sync {
     /// Returns y · 2^t for integral t, rounded once; 0 in the lanes set in `none`.
     fn scale(&self, asm: &mut Mlir, y: Val, t: Val, none: Option<Val>) -> Val;
 
+    /// Rounds each lane to the nearest integer, halves to even, as i32; `None` if no instruction takes so many lanes.
+    /// Numbers outside the range of i32 give an arbitrary one.
+    fn nearest(&self, asm: &mut Mlir, a: Val) -> Option<Val>;
+
     /// Returns sums + Σ a · b over the two bf16 in each word of `a` and `b`, whose lanes are typed f32.
     fn dot_pairs(&self, asm: &mut Mlir, sums: Val, a: Val, b: Val) -> Val;
 

@@ -205,9 +205,23 @@ impl Mlir {
         self.def(ty, &text)
     }
 
-    /// The same value, for which LLVM does not substitute how it was computed.
-    pub fn fence(&mut self, value: Val) -> Val {
-        self.intrinsic("llvm.arithmetic.fence", &[value], value.ty)
+    /// A scalar in every lane, for each of these numbers of lanes. Narrow vectors are the first lanes of the widest one:
+    /// LLVM would broadcast the element again for them, on a unit that multiply-adds need, so it is kept from seeing
+    /// what they are the lanes of.
+    pub fn broadcast(&mut self, value: Val, lanes: &[u32]) -> Vec<Val> {
+        let widest = lanes.iter().copied().max().unwrap_or(1);
+        let whole = self.widen(value, widest);
+        if lanes.iter().all(|n| *n == widest) {
+            return vec![whole; lanes.len()];
+        }
+        let float = if whole.ty.elem.is_float() { whole } else { self.cast(Cast::Bitcast, whole, Elem::F32) };
+        let fenced = self.intrinsic("llvm.arithmetic.fence", &[float], float.ty);
+        let whole = if float == whole { fenced } else { self.cast(Cast::Bitcast, fenced, whole.ty.elem) };
+        let first = |n: &u32| match *n == widest {
+            true => whole,
+            false => self.shuffle(whole, whole, &(0..*n).collect::<Vec<_>>()),
+        };
+        lanes.iter().map(first).collect()
     }
 
     /// Calls an intrinsic that has no result but affects memory or the CPU.

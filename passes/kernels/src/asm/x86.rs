@@ -22,6 +22,18 @@ impl Isa for X86 {
         asm.intrinsic("llvm.x86.avx512.mask.scalef.ps.512", &[y, t, other, some, nearest], y.ty)
     }
 
+    fn nearest(&self, asm: &mut Mlir, a: Val) -> Option<Val> {
+        let ty = a.ty.with_elem(Elem::I32);
+        match a.ty.lanes {
+            8 => Some(asm.intrinsic("llvm.x86.avx.cvt.ps2dq.256", &[a], ty)),
+            16 => {
+                let (other, all, as_usual) = (asm.zero(ty), asm.int(-1, Ty::new(Elem::I16, 1)), asm.int(4, Ty::I32));
+                Some(asm.intrinsic("llvm.x86.avx512.mask.cvtps2dq.512", &[a, other, all, as_usual], ty))
+            }
+            _ => None,
+        }
+    }
+
     fn dot_pairs(&self, asm: &mut Mlir, sums: Val, a: Val, b: Val) -> Val {
         let ((a, t), (b, _)) = (asm.bf16_words(a), asm.bf16_words(b));
         let (name, ty) = (format!("llvm.x86.avx512bf16.dpbf16ps.{}", 32 * sums.ty.lanes), sums.ty.name());

@@ -337,9 +337,9 @@ impl Panel<'_, '_> {
         let lanes = self.item.cx.lanes();
         let width = i64::from(lanes);
         let mut vectors = vec![lanes; (n + width - 1).div_euclid(width) as usize];
-        let plain = self.item.plan.words == Words::Singles && self.item.plan.folds.is_empty();
+        let plan = self.item.plan;
         if let Some(last) = vectors.last_mut()
-            && plain
+            && (plan.words != Words::Pairs && plan.folds.is_empty())
             && lanes > LEAST_LANES
             && (1..=width / 2).contains(&(n % width))
         {
@@ -428,7 +428,7 @@ impl Panel<'_, '_> {
                             false => {
                                 let dtype = plan.a_stored(cx.def);
                                 let value = load_as_f32(asm, dtype, *address, 1, None, dtype.bytes() as u32);
-                                broadcast(asm, value, vectors).repeat(panels.len())
+                                asm.broadcast(value, vectors).repeat(panels.len())
                             }
                         };
                         let factors = values.into_iter().zip(b_values).zip(sums);
@@ -620,17 +620,4 @@ impl Panel<'_, '_> {
         };
         masks.iter().zip(types).map(load).collect()
     }
-}
-
-/// The value in every lane, for each of these numbers of lanes. Narrow vectors are the first lanes of the widest one:
-/// LLVM would broadcast the element again for them, on a unit that the multiply-adds need.
-fn broadcast(asm: &mut Mlir, value: Val, lanes: &[u32]) -> Vec<Val> {
-    let widest = lanes.iter().copied().max().unwrap_or(1);
-    let whole = asm.widen(value, widest);
-    if lanes.iter().all(|n| *n == widest) {
-        return vec![whole; lanes.len()];
-    }
-    let whole = asm.fence(whole);
-    let first = |n: &u32| if *n == widest { whole } else { asm.shuffle(whole, whole, &(0..*n).collect::<Vec<_>>()) };
-    lanes.iter().map(first).collect()
 }

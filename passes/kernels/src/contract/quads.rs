@@ -16,16 +16,18 @@ pub fn quad_products(
 ) -> Vec<Val> {
     let whole = level.has(Extension::Quads);
     let apart: Vec<[Val; 2]> = if whole { vec![] } else { words.iter().map(|w| halves(asm, *w, Bin::ShRSI)).collect() };
+    let lanes: Vec<u32> = words.iter().map(|w| w.ty.lanes).collect();
     let mut next = vec![];
     for (address, sums) in addresses.iter().zip(sums.chunks(words.len())) {
         let word = word(asm, *address, rest);
-        let a = asm.widen(word, words[0].ty.lanes);
+        let a = asm.broadcast(word, &lanes);
         if whole {
-            next.extend(sums.iter().zip(words).map(|(sum, b)| asm.isa.dot_quads(asm, *sum, a, *b)));
+            let factors = sums.iter().zip(a).zip(words);
+            next.extend(factors.map(|((sum, a), b)| asm.isa.dot_quads(asm, *sum, a, *b)));
             continue;
         }
-        let a = halves(asm, a, Bin::ShRUI);
-        for (sum, b) in sums.iter().zip(&apart) {
+        for ((sum, a), b) in sums.iter().zip(a).zip(&apart) {
+            let a = halves(asm, a, Bin::ShRUI);
             let [first, second] = [0, 1].map(|i| asm.isa.dot_words(asm, a[i], b[i]));
             let both = asm.bin(Bin::AddI, first, second);
             next.push(asm.bin(Bin::AddI, *sum, both));

@@ -1,0 +1,85 @@
+//! convert(clamp(round(x / c) + z))  =>  x clamped, divided, and rounded to integers in vectors: how codes are made
+
+use super::asm::{Asm, Bin, CmpF, Mlir, Val};
+use super::def::*;
+use super::math;
+use sardonyx_base::DType;
+use sardonyx_dialects::interp::int_range;
+use sardonyx_dialects::scalar::ScalarFn;
+
+/// Largest zero point: every number of steps up to it is exact in f32, and so is the sum of two.
+const ZERO_MAX: f64 = 65536.0;
+
+/// What the step clamps, if it clamps a float to limits that a conversion to this type clamps it to anyway, or to wider
+/// ones; else the step itself.
+pub fn unclamped(def: &KernelDef, mut step: usize, to: DType) -> usize {
+    let Some((least, most)) = int_range(to).filter(|_| def.body[step].dtype.is_float() && to.is_int()) else {
+        return step;
+    };
+    loop {
+        let clamped = match &def.body[step].op {
+            Op::Apply { f: ScalarFn::Max, args } => beside(def, args, |x| x <= least as f64),
+            Op::Apply { f: ScalarFn::Min, args } => beside(def, args, |x| x >= most as f64),
+            _ => None,
+        };
+        let Some((inside, _)) = clamped else { return step };
+        step = inside;
+    }
+}
+
+/// The operand beside a constant that passes the test, and the constant.
+fn beside(def: &KernelDef, args: &[usize], test: impl Fn(f64) -> bool) -> Option<(usize, f64)> {
+    let &[a, b] = args else { return None };
+    let found = |k: usize| constant(def, k).filter(|x| test(*x));
+    found(b).map(|x| (a, x)).or_else(|| found(a).map(|x| (b, x)))
+}
+
+fn constant(def: &KernelDef, k: usize) -> Option<f64> {
+    if let Op::Const(bits) = def.body[k].op { Some(f64::from_bits(bits)) } else { None }
+}
+
+/// A code: the float `x` divided by `scale`, rounded to an integer, plus `zero`.
+pub struct Code {
+    pub x: usize,
+    scale: f64,
+    zero: f64,
+    least: f64,
+    most: f64,
+}
+
+impl Code {
+    /// Recognises the float that is converted to a type of at most 16 bits.
+    pub fn find(def: &KernelDef, step: usize, to: DType) -> Option<Code> {
+        let (least, most) = int_range(to).filter(|_| to.is_int() && to.bits() <= 16)?;
+        let (rounded, zero) = match &def.body[step].op {
+            Op::Apply { f: ScalarFn::Add, args } => beside(def, args, |z| z.fract() == 0.0 && z.abs() <= ZERO_MAX)?,
+            _ => (step, 0.0),
+        };
+        let one = |k: usize, wanted: ScalarFn| match &def.body[k].op {
+            Op::Apply { f, args } if *f == wanted && def.body[k].dtype == DType::F32 => Some(args.clone()),
+            _ => None,
+        };
+        let quotient = one(rounded, ScalarFn::Round)?[0];
+        let &[x, divisor] = one(quotient, ScalarFn::Div)?.as_slice() else { return None };
+        let scale = constant(def, divisor).filter(|c| math::is_quick_divisor(*c))?;
+        Some(Code { x, scale, zero, least: least as f64, most: most as f64 })
+    }
+
+    /// The code of each lane, as i32; `None` if no instruction rounds vectors of this length to integers. `x` is
+    /// clamped instead of the code: then neither the quotient nor its remainder is infinite.
+    pub fn emit(&self, asm: &mut Mlir, x: Val) -> Option<Val> {
+        let isa = asm.isa;
+        let limit = |code: f64| f64::from(((code - self.zero) * self.scale) as f32);
+        let within = math::clamp_number(asm, x, limit(self.least), limit(self.most));
+        let quotient = math::quotient(asm, within, self.scale)[1];
+        let rounded = isa.nearest(asm, quotient)?;
+        let zero = asm.int(self.zero as i64, rounded.ty);
+        let code = if self.zero == 0.0 { rounded } else { asm.bin(Bin::AddI, rounded, zero) };
+        if self.least == 0.0 {
+            // NaN was clamped to the least code.
+            return Some(code);
+        }
+        let (number, none) = (asm.cmpf(CmpF::Oeq, x, x), asm.zero(code.ty));
+        Some(asm.select(number, code, none))
+    }
+}
