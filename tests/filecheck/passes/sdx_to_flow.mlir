@@ -398,6 +398,36 @@ func.func @no_state(%past: !sdx.tensor<[p], f32>, %x: !sdx.tensor<[s], f32>) -> 
 
 // -----
 
+// Interleaved images that a function of elements reads are not stored: it finds each element by its index.
+
+// CHECK-LABEL: func.func @interleaved
+// CHECK-NOT: flow.view
+// CHECK: flow.load 0 ["%0", "%1", "((%2) floordiv (2))", "%2 - 2*((%2) floordiv (2))"]
+func.func @interleaved(%x: !sdx.tensor<[b, s, 2, 4], f32>) -> !sdx.tensor<[b, 4, 2*s], f32> {
+  %0 = sdx.transpose %x [0, 3, 1, 2] : <[b, s, 2, 4], f32> -> <[b, 4, s, 2], f32>
+  %1 = sdx.reshape %0 : !sdx.tensor<[b, 4, s, 2], f32> -> !sdx.tensor<[b, 4, 2*s], f32>
+  %2 = sdx.map "neg"(%1) : (!sdx.tensor<[b, 4, 2*s], f32>) -> !sdx.tensor<[b, 4, 2*s], f32>
+  return %2 : !sdx.tensor<[b, 4, 2*s], f32>
+}
+
+// -----
+
+// They are stored for any other reader, and where vectors can run along the innermost axis.
+
+// CHECK-LABEL: func.func @interleaved_for_others
+// CHECK: flow.view
+// CHECK: flow.view
+func.func @interleaved_for_others(%x: !sdx.tensor<[b, s, 2, 4], f32>, %y: !sdx.tensor<[b, s, 16, 4], f32>) -> (!sdx.tensor<[b, 4, 2*s], f32>, !sdx.tensor<[b, 4, 16*s], f32>) {
+  %0 = sdx.transpose %x [0, 3, 1, 2] : <[b, s, 2, 4], f32> -> <[b, 4, s, 2], f32>
+  %1 = sdx.reshape %0 : !sdx.tensor<[b, 4, s, 2], f32> -> !sdx.tensor<[b, 4, 2*s], f32>
+  %2 = sdx.transpose %y [0, 3, 1, 2] : <[b, s, 16, 4], f32> -> <[b, 4, s, 16], f32>
+  %3 = sdx.reshape %2 : !sdx.tensor<[b, 4, s, 16], f32> -> !sdx.tensor<[b, 4, 16*s], f32>
+  %4 = sdx.map "neg"(%3) : (!sdx.tensor<[b, 4, 16*s], f32>) -> !sdx.tensor<[b, 4, 16*s], f32>
+  return %1, %4 : !sdx.tensor<[b, 4, 2*s], f32>, !sdx.tensor<[b, 4, 16*s], f32>
+}
+
+// -----
+
 // Heads that are repeated for a contraction's sake are looked up where they stand once; a reader of another kind would
 // divide at every element, and gets them written out.
 

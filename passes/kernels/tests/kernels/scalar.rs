@@ -369,3 +369,42 @@ fn quotients_by_constants_are_rounded_once() {
     let constants = [0.023529412, 0.463_146_9, 1.0, 3.0, 1e-12, 2f32.powi(60), 2f32.powi(61), -7.0, f32::MIN_POSITIVE];
     check(constants.into_iter().map(of).collect());
 }
+
+/// convert(clamp(round(x / scale) + zero)), as models are quantised, with limits that the conversion has anyway and
+/// with others.
+#[test]
+fn codes_of_special_floats_and_of_halves() {
+    let mut cases = vec![];
+    for (t, zero) in [(DType::U8, 0.0), (DType::U8, 121.0), (DType::I8, -128.0), (DType::I8, 0.0), (DType::I16, -7.0)] {
+        let (least, most) = match t {
+            DType::U8 => (0.0, 255.0),
+            DType::I8 => (-128.0, 127.0),
+            _ => (-32768.0, 32767.0),
+        };
+        for (scale, cut) in [(0.023529412f32, 0.0), (0.25, 0.0), (1e-12, 0.0), (3e17, 0.0), (0.1, 20.0)] {
+            let near = |x: f32| [x.next_down(), x, x.next_up()];
+            let half = |i: i32| near(((f64::from(i) / 2.0 - zero) * f64::from(scale)) as f32);
+            let mut values: Vec<f32> = special(DType::F32).to_vec::<f32>().unwrap();
+            values.extend(
+                (2 * least as i32 - 3..2 * most as i32 + 4)
+                    .step_by(if t == DType::I16 { 501 } else { 1 })
+                    .flat_map(half),
+            );
+            let n = values.len().to_string();
+            let mut b = Builder::new(&[&n], &[]);
+            let (x, divisor) = (b.load(DType::F32, &[&n], &["%0"]), b.constant(f64::from(scale), DType::F32));
+            let y = b.apply(ScalarFn::Div, &[x, divisor]);
+            let y = b.apply(ScalarFn::Round, &[y]);
+            let zero_point = b.constant(zero, DType::F32);
+            let y = if zero == 0.0 { y } else { b.apply(ScalarFn::Add, &[zero_point, y]) };
+            let (low, high) = (b.constant(least + cut, DType::F32), b.constant(most - cut, DType::F32));
+            let y = b.apply(ScalarFn::Max, &[low, y]);
+            let y = b.apply(ScalarFn::Min, &[y, high]);
+            let y = b.convert(y, t);
+            b.store(y, &[&n], &["%0"]);
+            let name = format!("{t} {zero} {scale} {cut}");
+            cases.push(Case::new(&name, b.0, &[]).exact().read(0, Tensor::from_vec(vec![values.len()], values)));
+        }
+    }
+    check(cases);
+}

@@ -53,18 +53,34 @@ func.func @pointwise(%x: !sdx.tensor<[b, 3, 9, w], f32>, %w: !sdx.tensor<[8, 3, 
 
 !v = !onnx.value
 
-// The offsets of a kernel fall into phases, two by a stride of 2: each is a column of one contraction.
+// The offsets of a kernel fall into phases, two by a stride of 2; phases and channels are columns of one contraction.
 
 // CHECK-LABEL: func.func @transposed
 // CHECK: sdx.pad {{.*}}-> !sdx.tensor<[1, 4, 2, 4], f32>
 // CHECK: sdx.slice %{{.*}} step [1, 1, 1, -1, 1]
 // CHECK: sdx.window %{{.*}} axis 3 size "2" stride 1 dilation 1 : {{.*}} -> <[b, 1, 4, s + 1, 2], f32>
-// CHECK: sdx.contract "ncpi,coix->nopx"
+// CHECK: sdx.reshape {{.*}} -> <[1, 4, 2, 4], f32>
+// CHECK: sdx.contract "ncpi,cix->npx"
+// CHECK: sdx.transpose {{.*}} -> <[b, 1, 2, s + 1, 2], f32>
 // CHECK: sdx.reshape {{.*}} -> <[b, 1, 2, 2*s + 2], f32>
 // CHECK: sdx.slice {{.*}} -> <[b, 1, 2, 2*s + 1], f32>
 func.func @transposed(%x: !sdx.tensor<[b, 4, s], f32>, %w: !sdx.tensor<[4, 2, 3], f32>) -> !v {
   %0 = onnx.node "ConvTranspose"(%x, %w) opset 11 {strides = [2]}
     : (!sdx.tensor<[b, 4, s], f32>, !sdx.tensor<[4, 2, 3], f32>) -> !v
+  return %0 : !v
+}
+
+// -----
+
+!v = !onnx.value
+
+// A group of one channel keeps the axes of its phases: vectors run along the groups.
+
+// CHECK-LABEL: func.func @transposed_depthwise
+// CHECK: sdx.contract "ngpi,gix->ngpx"
+func.func @transposed_depthwise(%x: !sdx.tensor<[b, 4, s], f32>, %w: !sdx.tensor<[4, 1, 4], f32>) -> !v {
+  %0 = onnx.node "ConvTranspose"(%x, %w) opset 11 {strides = [2], group = 4 : i64}
+    : (!sdx.tensor<[b, 4, s], f32>, !sdx.tensor<[4, 1, 4], f32>) -> !v
   return %0 : !v
 }
 

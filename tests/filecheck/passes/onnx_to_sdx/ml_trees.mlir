@@ -2,20 +2,46 @@
 
 !v = !onnx.value
 
-// One level: a feature and a threshold are gathered and compared, and the next nodes; then the leaves' weights.
+// One level: a node's threshold, feature and children are gathered as one number, then the feature, and the children
+// follow each other; then the leaves' weights.
 
 // CHECK-LABEL: func.func @ensemble
+// CHECK: %[[AT:.*]] = sdx.broadcast {{.*}} -> <[b, 1], i64>
+// CHECK: %[[NODE:.*]] = sdx.gather %{{.*}}[%[[AT]]] axis 0
+// CHECK: %[[LOW:.*]] = sdx.convert %[[NODE]] : {{.*}} -> <[b, 1], i32>
+// CHECK: %[[THRESHOLD:.*]] = sdx.convert %[[LOW]] {bits}
+// CHECK: sdx.map "shr"
+// CHECK: sdx.map "bitand"
+// CHECK: %[[CHILD:.*]] = sdx.map "shr"
+// CHECK: %[[INNER:.*]] = sdx.map "bitand"
+// CHECK: %[[NEXT:.*]] = sdx.map "add"(%[[CHILD]], %[[INNER]])
+// CHECK: %[[X:.*]] = sdx.gather
+// CHECK: %[[HOLDS:.*]] = sdx.map "le"(%[[X]], %[[THRESHOLD]])
+// CHECK: sdx.map "select"(%[[HOLDS]], %[[CHILD]], %[[NEXT]])
+// CHECK: dense<{{\[\[}}0.000000e+00, 0.000000e+00], [1.000000e+00, 0.000000e+00], [0.000000e+00, 2.000000e+00]]>
+// CHECK: sdx.gather
+// CHECK: sdx.reduce "add" %{{.*}} axes [1]
+func.func @ensemble(%x: !sdx.tensor<[b, 2], f32>) -> !v {
+  %0 = onnx.node "TreeEnsemble"(%x) opset 5 domain "ai.onnx.ml" {tree_roots = [0], n_targets = 2 : i64, nodes_featureids = [0], nodes_splits = dense<0.5> : tensor<1xf32>, nodes_modes = dense<0> : tensor<1xui8>, nodes_truenodeids = [0], nodes_falsenodeids = [1], nodes_trueleafs = [1], nodes_falseleafs = [1], leaf_targetids = [0, 1], leaf_weights = dense<[1.0, 2.0]> : tensor<2xf32>}
+    : (!sdx.tensor<[b, 2], f32>) -> !v
+  return %0 : !v
+}
+
+// -----
+
+!v = !onnx.value
+
+// A node of two trees can follow only one parent: thresholds, features and both children are tables of their own.
+
+// CHECK-LABEL: func.func @shared
 // CHECK: sdx.gather
 // CHECK: sdx.gather
 // CHECK: sdx.map "le"
 // CHECK: sdx.gather
 // CHECK: sdx.gather
 // CHECK: sdx.map "select"
-// CHECK: dense<{{\[\[}}0.000000e+00, 0.000000e+00], [1.000000e+00, 0.000000e+00], [0.000000e+00, 2.000000e+00]]>
-// CHECK: sdx.gather
-// CHECK: sdx.reduce "add" %{{.*}} axes [1]
-func.func @ensemble(%x: !sdx.tensor<[b, 2], f32>) -> !v {
-  %0 = onnx.node "TreeEnsemble"(%x) opset 5 domain "ai.onnx.ml" {tree_roots = [0], n_targets = 2 : i64, nodes_featureids = [0], nodes_splits = dense<0.5> : tensor<1xf32>, nodes_modes = dense<0> : tensor<1xui8>, nodes_truenodeids = [0], nodes_falsenodeids = [1], nodes_trueleafs = [1], nodes_falseleafs = [1], leaf_targetids = [0, 1], leaf_weights = dense<[1.0, 2.0]> : tensor<2xf32>}
+func.func @shared(%x: !sdx.tensor<[b, 2], f32>) -> !v {
+  %0 = onnx.node "TreeEnsemble"(%x) opset 5 domain "ai.onnx.ml" {tree_roots = [0, 0], n_targets = 2 : i64, nodes_featureids = [0], nodes_splits = dense<0.5> : tensor<1xf32>, nodes_modes = dense<0> : tensor<1xui8>, nodes_truenodeids = [0], nodes_falsenodeids = [1], nodes_trueleafs = [1], nodes_falseleafs = [1], leaf_targetids = [0, 1], leaf_weights = dense<[1.0, 2.0]> : tensor<2xf32>}
     : (!sdx.tensor<[b, 2], f32>) -> !v
   return %0 : !v
 }
