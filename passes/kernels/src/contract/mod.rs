@@ -25,6 +25,7 @@ pub mod groups;
 mod pairs;
 mod plan;
 mod quads;
+mod sizes;
 mod stage;
 mod staged;
 mod stored;
@@ -33,13 +34,13 @@ pub mod tiles;
 use block::{Start, Way};
 use stored::{Copies, MANY_ROWS};
 
-pub use block::Blocks;
 pub use copy::transpose;
 pub use groups::rows_of_cell;
 pub use plan::{
     Fold, Form, GROUP, Plan, Roles, Sum, WIDTH, candidates, epilogue, is_one_instruction, widened, word_candidates,
 };
 pub use quads::quad_product;
+pub use sizes::Blocks;
 
 use super::asm::{Asm, Bin, CmpI, Elem, Mlir, Val};
 use super::cpu::CpuPlan;
@@ -258,7 +259,7 @@ impl Item<'_> {
         let pair = asm.bin(Bin::AndI, whole, two);
         self.locate_sources(asm);
         let mut rest = first;
-        let most = if tiles::used(plan, cx) { 0 } else { block::pair_rows(cx.launch.level) };
+        let most = if tiles::used(plan, cx) { 0 } else { sizes::pair_rows(cx.launch.level) };
         for rows in 1..=most {
             let rows_value = asm.i64(rows);
             let here = asm.cmpi(CmpI::Eq, self.rows, rows_value);
@@ -282,7 +283,7 @@ impl Item<'_> {
             return self.rows_in_tiles(asm, columns);
         }
         let together = matches!(columns, Columns::All) && self.plan.takes_sums_together();
-        let few = if together { block::pair_rows(self.cx.launch.level) } else { 0 };
+        let few = if together { sizes::pair_rows(self.cx.launch.level) } else { 0 };
         match self.plan.m.map(|m| self.cx.def.extent(m)) {
             None if few > 0 => self.sums_together(asm, 1),
             Some(Size::Const(m)) if (1..=few).contains(&m) => self.sums_together(asm, m),
@@ -330,7 +331,7 @@ impl Item<'_> {
         let (zero, vectors) = (asm.i64(0), self.of_panel());
         let panels: Vec<Panel> = (0..self.plan.sums.len()).map(|sum| self.panel_of(asm, Which::Known(sum))).collect();
         let most = match self.are_panels_near() {
-            true => block::few_row_sums(self.cx.launch.level).div_euclid(size * vectors.len() as i64).max(1) as usize,
+            true => sizes::few_row_sums(self.cx.launch.level).div_euclid(size * vectors.len() as i64).max(1) as usize,
             false => FEW_STREAMS,
         };
         let n_groups = panels.len().div_ceil(most);
