@@ -49,7 +49,7 @@ struct Converter<'g> {
     states: States,
     /// For each value: whether only contractions read it.
     only_contracted: Vec<bool>,
-    /// For each value: whether only functions of elements read it.
+    /// For each value: whether only functions of elements read it, or slices that only such functions read.
     only_mapped: Vec<bool>,
     /// For each value: whether it is computed elementwise from a cache. Such a value has as many positions as the
     /// cache, so it is not stored.
@@ -65,8 +65,8 @@ fn convert(graph: &Graph, taken: &BTreeSet<String>) -> Result<Program> {
     let (name, checks, ports) = (graph.name.clone(), graph.checks.clone(), states.ports(graph));
     let program = Program { name, symbols, checks, states: ports, internal: graph.internal, ..Program::default() };
     let live = graph.live();
-    let only_contracted = read_only_by(graph, &live, |op| matches!(op, Op::Contract(_)));
-    let only_mapped = read_only_by(graph, &live, |op| matches!(op, Op::Map(_)));
+    let only_contracted = only_contracted(graph, &live);
+    let only_mapped = only_mapped(graph, &live);
     let of_states = of_states(graph, &states);
     let (places, hosts) = (vec![], BTreeMap::new());
     let mut c = Converter { graph, program, places, states, only_contracted, only_mapped, of_states, hosts };
@@ -526,13 +526,31 @@ fn of_states(graph: &Graph, states: &States) -> Vec<bool> {
     out
 }
 
-/// Whether each value is read by such operations only, and by at least one.
-fn read_only_by(graph: &Graph, live: &[bool], is_such: fn(&Op) -> bool) -> Vec<bool> {
-    let (mut by_such, mut otherwise) = (vec![false; graph.nodes.len()], vec![false; graph.nodes.len()]);
+/// Whether each value is read by functions of elements only, or by slices that only such functions read.
+fn only_mapped(graph: &Graph, live: &[bool]) -> Vec<bool> {
+    let (mut read, mut otherwise) = (vec![false; graph.nodes.len()], vec![false; graph.nodes.len()]);
+    graph.outputs.iter().for_each(|(_, v)| otherwise[v.index()] = true);
+    let nodes: Vec<(Value, &Node)> = graph.values().filter(|(v, _)| live[v.index()]).collect();
+    // Readers come after what they read.
+    for (v, node) in nodes.into_iter().rev() {
+        let maps = match node.op {
+            Op::Map(_) => true,
+            Op::Slice { .. } => read[v.index()] && !otherwise[v.index()],
+            _ => false,
+        };
+        let found = if maps { &mut read } else { &mut otherwise };
+        node.args.iter().for_each(|a| found[a.index()] = true);
+    }
+    read.iter().zip(&otherwise).map(|(read, other)| *read && !*other).collect()
+}
+
+/// Whether each value is read by contractions only, and by at least one.
+fn only_contracted(graph: &Graph, live: &[bool]) -> Vec<bool> {
+    let (mut by_contraction, mut otherwise) = (vec![false; graph.nodes.len()], vec![false; graph.nodes.len()]);
     for (_, node) in graph.values().filter(|(v, _)| live[v.index()]) {
-        let read = if is_such(&node.op) { &mut by_such } else { &mut otherwise };
+        let read = if matches!(node.op, Op::Contract(_)) { &mut by_contraction } else { &mut otherwise };
         node.args.iter().for_each(|a| read[a.index()] = true);
     }
     graph.outputs.iter().for_each(|(_, v)| otherwise[v.index()] = true);
-    by_such.iter().zip(&otherwise).map(|(such, other)| *such && !*other).collect()
+    by_contraction.iter().zip(&otherwise).map(|(c, o)| *c && !*o).collect()
 }

@@ -11,13 +11,14 @@ use sardonyx_dialects::scalar::ScalarFn;
 const ZERO_MAX: f64 = 65536.0;
 
 /// What the step clamps, if it clamps a float to limits that a conversion to this type clamps it to anyway, or to wider
-/// ones; else the step itself.
-pub fn unclamped(def: &KernelDef, mut step: usize, to: DType) -> usize {
+/// ones; else the step itself. A clamped value that is `known` is not computed again.
+pub fn unclamped(def: &KernelDef, mut step: usize, to: DType, known: impl Fn(usize) -> bool) -> usize {
     let Some((least, most)) = int_range(to).filter(|_| def.body[step].dtype.is_float() && to.is_int()) else {
         return step;
     };
     loop {
         let clamped = match &def.body[step].op {
+            _ if known(step) => None,
             Op::Apply { f: ScalarFn::Max, args } => beside(def, args, |x| x <= least as f64),
             Op::Apply { f: ScalarFn::Min, args } => beside(def, args, |x| x >= most as f64),
             _ => None,
@@ -41,6 +42,8 @@ fn constant(def: &KernelDef, k: usize) -> Option<f64> {
 /// A code: the float `x` divided by `scale`, rounded to an integer, plus `zero`.
 pub struct Code {
     pub x: usize,
+    /// The steps after `x`, which need no values.
+    pub after: Vec<usize>,
     scale: f64,
     zero: f64,
     least: f64,
@@ -62,7 +65,8 @@ impl Code {
         let quotient = one(rounded, ScalarFn::Round)?[0];
         let &[x, divisor] = one(quotient, ScalarFn::Div)?.as_slice() else { return None };
         let scale = constant(def, divisor).filter(|c| math::is_quick_divisor(*c))?;
-        Some(Code { x, scale, zero, least: least as f64, most: most as f64 })
+        let after = vec![step, rounded, quotient];
+        Some(Code { x, after, scale, zero, least: least as f64, most: most as f64 })
     }
 
     /// The code of each lane, as i32; `None` if no instruction rounds vectors of this length to integers. `x` is

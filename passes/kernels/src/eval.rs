@@ -94,7 +94,11 @@ impl Point {
             }
             Op::Apply { f, args } => self.apply(cx, asm, (k, *f), args, lanes),
             Op::Convert(a, how) => {
-                let a = if *how == Conversion::Value { unclamped(cx.def, *a, step.dtype) } else { *a };
+                let a = if *how == Conversion::Value {
+                    unclamped(cx.def, *a, step.dtype, |k| self.values[k].is_some())
+                } else {
+                    *a
+                };
                 let from = cx.def.body[a].dtype;
                 match how {
                     Conversion::Value => match self.code(cx, asm, (a, step.dtype), lanes) {
@@ -195,7 +199,10 @@ impl Point {
     /// The code that a float is converted to, if vectors of floats become codes in fewer instructions than by evaluating
     /// the float.
     fn code<A: Asm>(&mut self, cx: &Cx<A>, asm: &mut A, (k, to): (usize, DType), lanes: u32) -> Option<Val> {
-        let code = Code::find(cx.def, k, to).filter(|_| lanes > 1 && self.values[k].is_none())?;
+        let code = Code::find(cx.def, k, to).filter(|_| lanes > 1)?;
+        if code.after.iter().any(|k| self.values[*k].is_some()) {
+            return None;
+        }
         asm.cpu()?;
         let x = self.eval(cx, asm, code.x);
         let x = asm.widen(x, lanes);

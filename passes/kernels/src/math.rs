@@ -127,7 +127,7 @@ pub fn is_quick_divisor(c: f64) -> bool {
     (1.0 / (1u64 << 60) as f64..=(1u64 << 60) as f64).contains(&c)
 }
 
-/// x · (1 / c), and x / c as `divided`, where x is finite; the second may be 0 where it should be -0.
+/// x · (1 / c), and x / c as `divided`, where x / c is finite; the second may be 0 where it should be -0.
 pub fn quotient(asm: &mut impl Asm, x: Val, c: f64) -> [Val; 2] {
     let c = c as f32;
     let [inverse, minus] = [1.0 / c, -c].map(|c| asm.float(f64::from(c), x.ty));

@@ -115,7 +115,7 @@ fn candidates(program: &Program, costs: &Costs, limit: u64, rewrites: &mut Rewri
     found
 }
 
-/// Stored filters may enlarge an artifact by at most 1/`GROWTH` of its weights.
+/// Stored filters may enlarge an artifact by at most 1/`GROWTH` of its weights, counted as f32.
 const GROWTH: u64 = 8;
 
 /// Returns the bytes of the parameters. f16 parameters count as f32, so that a model gets the same algorithms in either

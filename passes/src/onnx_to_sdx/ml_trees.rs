@@ -9,7 +9,7 @@ use super::coordinates::{flat, gather_flat, iota};
 use super::ml_features::{floats, integers, rows};
 use super::ml_models::{best_label, integer_labels, transformed};
 use super::node::Node;
-use sardonyx_base::{DType, Dim, Result, Tensor};
+use sardonyx_base::{DType, Dim, Error, Result, Tensor};
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 use sardonyx_dialects::sdx::{Op, Value};
 use std::collections::BTreeMap;
@@ -220,7 +220,8 @@ fn weights(b: &mut Builder, node: &Node, dtype: DType, forest: &Forest, votes: &
     for &(leaf, target, weight) in &forest.leaves {
         let target = usize::try_from(target).ok().filter(|t| *t < votes.n_targets);
         let cell = target.zip(usize::try_from(leaf).ok()).map(|(t, l)| l.saturating_mul(votes.n_targets) + t);
-        let Some(cell) = cell.and_then(|c| table.get_mut(c)) else { continue };
+        let cell = cell.and_then(|c| table.get_mut(c));
+        let cell = cell.ok_or_else(|| Error::defect("a leaf gives a target that is not known"))?;
         *cell = match votes.aggregate.as_str() {
             "MIN" => cell.min(weight),
             "MAX" => cell.max(weight),

@@ -66,8 +66,9 @@ const INTERLEAVED_MAX: i64 = 8;
 /// Whether a reshape that merges dimensions merges the last one, which is short, with others: [n, c, h, 2, w, 2] =>
 /// [n, c, 2·h, 2·w].
 pub fn interleaves(from: &[Dim], to: &[Dim]) -> bool {
+    let none = from.iter().any(|d| d.is_const(0));
     let short = |d: &Dim| d.as_const().is_some_and(|n| (2..=INTERLEAVED_MAX).contains(&n));
-    from.last().is_some_and(|last| short(last) && to.last().is_some_and(|to| to != last && !short(to)))
+    !none && from.last().is_some_and(|last| short(last) && to.last().is_some_and(|to| to != last && !short(to)))
 }
 
 #[cfg(test)]

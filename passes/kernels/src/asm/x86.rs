@@ -27,8 +27,8 @@ impl Isa for X86 {
         match a.ty.lanes {
             8 => Some(asm.intrinsic("llvm.x86.avx.cvt.ps2dq.256", &[a], ty)),
             16 => {
-                let (other, all, as_usual) = (asm.zero(ty), asm.int(-1, Ty::new(Elem::I16, 1)), asm.int(4, Ty::I32));
-                Some(asm.intrinsic("llvm.x86.avx512.mask.cvtps2dq.512", &[a, other, all, as_usual], ty))
+                let (other, all, nearest) = (asm.zero(ty), asm.int(-1, Ty::new(Elem::I16, 1)), asm.int(8, Ty::I32));
+                Some(asm.intrinsic("llvm.x86.avx512.mask.cvtps2dq.512", &[a, other, all, nearest], ty))
             }
             _ => None,
         }

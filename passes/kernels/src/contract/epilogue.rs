@@ -88,10 +88,15 @@ impl Panel<'_, '_> {
         let start = asm.bin(Bin::MulI, row, width);
         let start = asm.bin(Bin::AddI, start, first);
         let start = asm.element(self.tile, start, Elem::F32);
+        let lanes = self.item.cx.lanes();
         for (i, sum) in sums.iter().enumerate() {
             let at = asm.i64(i as i64 * WIDTH);
             let address = asm.element(start, at, Elem::F32);
-            asm.store(*sum, address, 32);
+            // The epilogue reads whole vectors: behind half a vector are zeros, as in a panel.
+            let none = asm.zero(sum.ty);
+            let whole =
+                if sum.ty.lanes == lanes { *sum } else { asm.shuffle(*sum, none, &(0..lanes).collect::<Vec<_>>()) };
+            asm.store(whole, address, 32);
         }
     }
 }

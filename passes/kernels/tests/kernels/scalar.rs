@@ -375,19 +375,29 @@ fn quotients_by_constants_are_rounded_once() {
 #[test]
 fn codes_of_special_floats_and_of_halves() {
     let mut cases = vec![];
-    for (t, zero) in [(DType::U8, 0.0), (DType::U8, 121.0), (DType::I8, -128.0), (DType::I8, 0.0), (DType::I16, -7.0)] {
+    for (t, zero) in [
+        (DType::U8, 0.0),
+        (DType::U8, 121.0),
+        (DType::I8, -128.0),
+        (DType::I8, 0.0),
+        (DType::I16, -7.0),
+        (DType::U16, 65535.0),
+    ] {
         let (least, most) = match t {
             DType::U8 => (0.0, 255.0),
             DType::I8 => (-128.0, 127.0),
+            DType::U16 => (0.0, 65535.0),
             _ => (-32768.0, 32767.0),
         };
-        for (scale, cut) in [(0.023529412f32, 0.0), (0.25, 0.0), (1e-12, 0.0), (3e17, 0.0), (0.1, 20.0)] {
+        for (scale, cut) in
+            [(0.023529412f32, 0.0), (0.25, 0.0), (2f32.powi(-60), 0.0), (2f32.powi(60), 0.0), (0.1, 20.0)]
+        {
             let near = |x: f32| [x.next_down(), x, x.next_up()];
             let half = |i: i32| near(((f64::from(i) / 2.0 - zero) * f64::from(scale)) as f32);
             let mut values: Vec<f32> = special(DType::F32).to_vec::<f32>().unwrap();
             values.extend(
                 (2 * least as i32 - 3..2 * most as i32 + 4)
-                    .step_by(if t == DType::I16 { 501 } else { 1 })
+                    .step_by(if t.bits() == 16 { 501 } else { 1 })
                     .flat_map(half),
             );
             let n = values.len().to_string();
