@@ -49,7 +49,7 @@ struct Converter<'g> {
     states: States,
     /// For each value: whether only contractions read it.
     only_contracted: Vec<bool>,
-    /// For each value: whether only functions of elements read it, or slices that only such functions read.
+    /// For each value: whether only functions of elements read it, if need be through slices.
     only_mapped: Vec<bool>,
     /// For each value: whether it is computed elementwise from a cache. Such a value has as many positions as the
     /// cache, so it is not stored.
@@ -526,16 +526,19 @@ fn of_states(graph: &Graph, states: &States) -> Vec<bool> {
     out
 }
 
-/// Whether each value is read by functions of elements only, or by slices that only such functions read.
+/// Whether each value is read by functions of elements only, if need be through slices, and through reshapes that only
+/// add or drop dimensions of 1.
 fn only_mapped(graph: &Graph, live: &[bool]) -> Vec<bool> {
     let (mut read, mut otherwise) = (vec![false; graph.nodes.len()], vec![false; graph.nodes.len()]);
     graph.outputs.iter().for_each(|(_, v)| otherwise[v.index()] = true);
     let nodes: Vec<(Value, &Node)> = graph.values().filter(|(v, _)| live[v.index()]).collect();
     // Readers come after what they read.
     for (v, node) in nodes.into_iter().rev() {
+        let of_maps = |v: Value| read[v.index()] && !otherwise[v.index()];
         let maps = match node.op {
             Op::Map(_) => true,
-            Op::Slice { .. } => read[v.index()] && !otherwise[v.index()],
+            Op::Slice { .. } => of_maps(v),
+            Op::Reshape => of_maps(v) && unit_reshape(&graph.ty(node.args[0]).dims, &node.ty.dims).is_some(),
             _ => false,
         };
         let found = if maps { &mut read } else { &mut otherwise };
