@@ -1,9 +1,9 @@
-//! Minimal greedy decoding: one call for the prompt, then one call per token, all sharing one cache
+//! Minimal greedy decoding: one call for the prompt, then one call per token, all with the same cache
 //!
 //!     cargo run --release -p sardonyx-runtime --example generate -- MODEL.sdx 1 42 7 --steps 16
 //!
-//! The model is a decoder with `input_ids`, `logits`, and keys and values as inputs and outputs, as exporters write it.
-//! The prompt is given as token ids: converting text to tokens and back is left to a tokenizer.
+//! The model is a decoder as exporters write it: it has the input `input_ids`, the output `logits`, and cached keys and
+//! values as inputs and outputs. The prompt consists of token ids; a tokenizer can convert text to tokens and back.
 
 #![allow(missing_docs, reason = "doc comments of arguments are their help text")]
 
@@ -36,10 +36,10 @@ fn main() {
 
 /// Generates `args.steps` tokens and passes each new token to `show` as soon as it is known.
 pub fn generate(args: &Args, show: &mut dyn FnMut(i64)) -> Result<()> {
-    // SAFETY: the user who starts this program trusts the file, whose code is executed.
+    // SAFETY: the user who names the file trusts its code, which is executed.
     let model = Model::load(&args.model, &LoadOptions::new(unsafe { Trust::file() }))?;
     let session = model.session(&SessionOptions::default())?;
-    // Entry points specialized for prefill and for decoding are faster; `main` does both.
+    // Entry points that are specialized for prefill and for decoding are faster; without them, `main` does both.
     let entry = |name| if model.entry(name).is_ok() { name } else { "main" };
     let capacity = args.capacity.unwrap_or(args.prompt.len() + args.steps);
     let mut cache = session.cache(entry("decode"), capacity)?;
@@ -53,16 +53,16 @@ pub fn generate(args: &Args, show: &mut dyn FnMut(i64)) -> Result<()> {
     Ok(())
 }
 
-/// Runs the tokens that the cache does not hold yet, and returns the most likely next token.
+/// Runs the model on the tokens that the cache does not hold yet, and returns the most likely next token.
 fn next(session: &Session, entry: &str, tokens: &[i64], cache: &mut Cache) -> Result<i64> {
     let (new, all) = (cache.len()..tokens.len(), tokens.len());
     let mut inputs = Vec::new();
-    // Keys and values held by the cache are not inputs of the call.
+    // The cache supplies keys and values; the call needs the other inputs only.
     for port in session.model().entry(entry)?.fresh_inputs() {
         let values = match port.name.as_str() {
             "input_ids" => tokens[new.clone()].to_vec(),
             "position_ids" => new.clone().map(|position| position as i64).collect(),
-            // A single sequence has no padding to mask.
+            // A single sequence has no padding, so no position is masked.
             "attention_mask" => vec![1; all],
             name => return Err(Error::user("E0301", format!("this example has no values for the input `{name}`"))),
         };
@@ -72,7 +72,7 @@ fn next(session: &Session, entry: &str, tokens: &[i64], cache: &mut Cache) -> Re
     let outputs = session.run_cached(entry, &inputs, &mut [], cache, &RunOptions::default())?;
     let logits = outputs.iter().find(|(name, _)| name == "logits").map(|(_, tensor)| tensor);
     let logits = logits.ok_or_else(|| Error::user("E0301", "the model has no output `logits`"))?;
-    // The logits have shape [1, new, vocabulary]: the last row scores the token after the last one.
+    // The logits have the shape [1, new, vocabulary]; the last row has the scores of the next token.
     let (n, width) = (logits.len(), *logits.dims().last().unwrap_or(&0));
     let last = (n - width.min(n)..n).filter_map(|i| logits.get_f64(i));
     let best = last.enumerate().max_by(|a, b| a.1.total_cmp(&b.1));

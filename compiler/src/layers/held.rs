@@ -1,4 +1,4 @@
-//! results of launches, statements of kernels  =>  the values of the ONNX graph that they hold
+//! results of launches, values of kernel statements  =>  where each value of the ONNX graph was found
 
 use super::alike::{Apart, Bound, Numbers, find, find_part, nearest};
 use super::statements::{size, values};
@@ -11,7 +11,7 @@ use std::collections::{BTreeSet, HashMap};
 pub struct Launch {
     pub kernel: String,
     pub origins: Vec<String>,
-    /// Contents of the buffers that the launch writes.
+    /// Contents of the buffers that the launch has written.
     pub results: Vec<Vec<u8>>,
     /// Index of the program's step that the launch executes.
     pub step: Option<usize>,
@@ -26,21 +26,25 @@ pub struct Place {
     pub inside: bool,
 }
 
+/// Searches the tensors of a compiled program for the values of the ONNX graph.
 pub struct Held<'v> {
     values: &'v Values,
+    /// Expected elements of each value; `None` for a value that is not searched for.
     wanted: Vec<Option<Numbers>>,
-    /// For each wanted value that is constant along some dimension: the value without that dimension.
+    /// For each wanted value that is constant along some dimensions: the value without these dimensions.
     once: Vec<Option<Numbers>>,
     bound: Bound,
-    /// Values by number of elements.
+    /// Indices of the values in `wanted` and `once`, by number of elements.
     by_size: HashMap<usize, Vec<usize>>,
+    /// Where each value was first found, and how much it differs there.
     found: Vec<Option<(Place, Apart)>>,
-    /// Tensors in which no value was found.
+    /// Tensors in which no value was found, even as a part.
     loose: Vec<(Place, Numbers)>,
-    /// Launches whose results have been examined; `entered` has those whose statements have been examined.
+    /// Launches whose results have been searched.
     shown: BTreeSet<usize>,
+    /// Launches whose statements have been searched.
     entered: BTreeSet<usize>,
-    /// Launches whose results differ from the interpretation of their kernels.
+    /// Launches whose results differ by more than the tolerance from the interpretation of their kernels.
     wrong_code: BTreeSet<usize>,
 }
 
@@ -76,16 +80,17 @@ impl<'v> Held<'v> {
         self.wrong_code.contains(&launch)
     }
 
-    /// Steps of the launches for a node whose statements have not been examined yet.
+    /// Steps of the launches that belong to `node` and whose statements have not been searched yet.
     pub fn unseen(&self, node: &str, launches: &[Launch]) -> Vec<usize> {
-        let of = |(at, l): (usize, &Launch)| {
+        let step = |(at, l): (usize, &Launch)| {
             let new = !self.entered.contains(&at) && l.origins.iter().any(|o| o == node);
             l.step.filter(|_| new)
         };
-        launches.iter().enumerate().filter_map(of).collect()
+        launches.iter().enumerate().filter_map(step).collect()
     }
 
-    /// Among the unmatched tensors of the launches for a value's node that satisfy `is`, the one nearest to the value.
+    /// Of the tensors in which no value was found, the one nearest to a value: among those that satisfy `is` and come
+    /// from a launch for the value's node.
     pub fn nearest(&self, at: usize, launches: &[Launch], is: &dyn Fn(&Numbers) -> bool) -> Option<(Place, Apart)> {
         let (wanted, node) = (self.wanted[at].as_ref()?, &self.values.all[at].node);
         let of_node = |(place, n): &&(Place, Numbers)| launches[place.launch].origins.contains(node) && is(n);
@@ -94,13 +99,15 @@ impl<'v> Held<'v> {
         measured.min_by(|a, b| a.1.abs_max.total_cmp(&b.1.abs_max).then(a.1.n_outside.cmp(&b.1.n_outside)))
     }
 
+    /// Searches the results of a launch, once.
     pub fn results(&mut self, at: usize, launch: &Launch, results: &[Tensor]) {
         if self.shown.insert(at) {
-            results.iter().for_each(|t| self.look(Place { launch: at, inside: false }, launch, t));
+            results.iter().for_each(|t| self.search(Place { launch: at, inside: false }, launch, t));
         }
     }
 
-    /// Interprets a kernel on its inputs from the device: checks the device's results, and searches the statements.
+    /// Interprets a launch's kernel, once, on the device's inputs: checks the device's results against it, and searches
+    /// the values of the kernel's statements.
     pub fn inside(&mut self, at: usize, launch: &Launch, call: &KernelCall, results: &[Tensor]) -> Result<()> {
         if !self.entered.insert(at) {
             return Ok(());
@@ -112,22 +119,23 @@ impl<'v> Held<'v> {
                 self.wrong_code.insert(at);
             }
         }
-        // If the device's results are wrong, skips the statements that the kernel stores: their values never existed on
-        // the device.
+        // If the device's results are wrong, the statements that the kernel stores are skipped: the device never had
+        // the values that the interpreter computes for them.
         let stored = |k: usize| self.is_wrong_code(at) && call.kernel.stores.iter().any(|s| s.value == k);
         let statements = values(call, &stored)?;
-        statements.iter().for_each(|t| self.look(Place { launch: at, inside: true }, launch, t));
+        statements.iter().for_each(|t| self.search(Place { launch: at, inside: true }, launch, t));
         Ok(())
     }
 
-    fn look(&mut self, place: Place, launch: &Launch, tensor: &Tensor) {
+    /// Enters a place for each value that the tensor holds, alone or, if the launch is for the value's node, as a part.
+    fn search(&mut self, place: Place, launch: &Launch, tensor: &Tensor) {
         let Some(numbers) = Numbers::read(tensor) else { return };
         let mut holds = false;
         for &at in self.by_size.get(&numbers.values.len()).into_iter().flatten() {
             let forms = [&self.wanted[at], &self.once[at]];
             let found = forms.into_iter().flatten().find_map(|wanted| find(wanted, &numbers, self.bound));
             holds |= found.is_some();
-            // The first match counts: a later launch may compute the value again, but from other inputs.
+            // The first match counts: a later launch may compute the value again from different inputs.
             self.found[at] = self.found[at].or(found.map(|apart| (place, apart)));
         }
         let values = &self.values.all;
@@ -144,7 +152,8 @@ impl<'v> Held<'v> {
     }
 }
 
-/// The bytes written by the device, as tensors of the types that the kernel declares.
+/// Returns the bytes that a launch has written, as tensors of the types that the kernel declares. Errors: E0901 if
+/// there are too few.
 pub fn containers(call: &KernelCall, launch: &Launch) -> Result<Vec<Tensor>> {
     let one = |(container, bytes): (&sardonyx_dialects::flow::Container, &Vec<u8>)| {
         let dims = container.dims.iter().map(|d| size(d, call.symbols)).collect::<Result<Vec<usize>>>()?;
@@ -156,7 +165,7 @@ pub fn containers(call: &KernelCall, launch: &Launch) -> Result<Vec<Tensor>> {
     call.kernel.writes.iter().zip(&launch.results).map(one).collect()
 }
 
-/// Number of statements times the size of the iteration space.
+/// Returns the cost of interpreting a kernel: the number of statements times the points of all its iteration spaces.
 pub fn work(call: &KernelCall) -> Result<usize> {
     let mut space = call.kernel.outer.iter().chain(&call.kernel.inner).chain(&call.kernel.deep);
     space.try_fold(call.kernel.body.len(), |n, d| Ok(n.saturating_mul(size(d, call.symbols)?)))

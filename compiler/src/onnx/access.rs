@@ -1,4 +1,4 @@
-//! node.int("axis")  =>  the attribute with the type that the operator needs, `None` if absent, or a diagnostic
+//! node.int("axis")  =>  the attribute's value as an int, `None` if the node lacks it, or E0106 if it has another type
 
 use super::model::{Attribute, DimSpec, Graph, Node, ValueInfo, ValueType};
 use sardonyx_base::{DType, Error, Result, Tensor};
@@ -17,17 +17,17 @@ macro_rules! typed {
 }
 
 impl Node {
-    /// The name of input `i`, or `None` if it is absent.
+    /// Returns the name of input `i`; `None` if the node leaves this input out.
     pub fn input(&self, i: usize) -> Option<&str> {
         self.inputs.get(i)?.as_deref()
     }
 
-    /// The name of output `i`, or `None` if it is not requested.
+    /// Returns the name of output `i`; `None` if the node leaves this output out.
     pub fn output(&self, i: usize) -> Option<&str> {
         self.outputs.get(i)?.as_deref()
     }
 
-    /// The node's subgraphs, in the order of their attributes' names.
+    /// Returns the graphs in the node's attributes, in the order of the attributes' names.
     pub fn subgraphs(&self) -> impl Iterator<Item = &Graph> {
         self.attributes.values().flat_map(|a| a.graphs())
     }
@@ -51,7 +51,7 @@ impl Node {
         bytes: String(v) -> &[u8] = v, "string";
     }
 
-    /// A string attribute, which has to be valid UTF-8.
+    /// Returns the attribute `name`, a string. Errors: E0106 if it has another type or is not valid UTF-8.
     pub fn string(&self, name: &str) -> Result<Option<&str>> {
         let Some(bytes) = self.bytes(name)? else { return Ok(None) };
         let text = std::str::from_utf8(bytes);
@@ -71,7 +71,7 @@ impl Node {
 }
 
 impl ValueInfo {
-    /// Element type and shape, if the value is declared as a dense tensor.
+    /// Returns the element type and, if declared, the shape; `None` unless the value is declared as a dense tensor.
     pub fn tensor(&self) -> Option<(DType, Option<&[DimSpec]>)> {
         match self.ty.as_ref()? {
             ValueType::Tensor { dtype, dims } => Some((*dtype, dims.as_deref())),

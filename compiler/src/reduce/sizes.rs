@@ -1,9 +1,10 @@
-//! {384, 12, 32}  =>  384 → 6, 12 → 2, 32 → 3; …: smaller sizes to try, which keep products and sums among sizes, such
-//! as 384 = 12 · 32
+//! {384, 12, 32}  =>  384 → 6, 12 → 2, 32 → 3; …: changes to smaller sizes that keep a product or sum of two sizes,
+//! such as 384 = 12 · 32, then changes of single sizes
 
 use std::collections::BTreeSet;
 
-/// Changes to try, each a set of (old, new), the largest reductions first.
+/// Changes to try, each a list of (old, new): first those that preserve a product or a sum of two sizes, then those of
+/// a single size. Among each, larger sizes come first, and for a size, smaller new ones.
 pub fn changes(sizes: &BTreeSet<i64>) -> Vec<Vec<(i64, i64)>> {
     let large: Vec<i64> = sizes.iter().copied().filter(|n| *n > 1).rev().collect();
     let small = |n: i64| [1, 2, 3, 4].into_iter().filter(move |m| *m < n);
@@ -20,7 +21,7 @@ pub fn changes(sizes: &BTreeSet<i64>) -> Vec<Vec<(i64, i64)>> {
             }
         }
     }
-    // Each size is also changed alone, since it may be the product or sum of others by coincidence.
+    // Each size is also changed alone, since it may equal the product or sum of others by coincidence.
     let alone = large.iter().flat_map(|&n| small(n).chain((n / 2 > 4).then_some(n / 2)).map(move |m| vec![(n, m)]));
     out.extend(alone);
     out

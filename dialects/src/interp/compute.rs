@@ -1,4 +1,4 @@
-//! map, convert, reduce, contract: elements are read as f64 or i128, computed in that type, and rounded once
+//! map, convert, reduce, contract: elements are read as f64 or i128, computed in this type, and rounded once at the end
 
 use super::Expected;
 use super::movement::{strides, walk};
@@ -51,8 +51,8 @@ pub fn reduce(f: ReduceFn, axes: &[usize], arg: &Tensor, expected: &Expected) ->
     sums.rounded(arg.dtype()).write(arg.dtype(), computed)
 }
 
-/// Combines every element of `x`, in row-major order, into the element of `sums` at the offset that its indices have by
-/// the strides `to`.
+/// Combines the elements of `x`, in row-major order, into elements of `sums`. `to` has the strides that turn the index
+/// of an element of `x` into an offset in `sums`.
 fn accumulate<T: Copy>(x: &[T], dims: &[usize], to: &[i64], mut sums: Vec<T>, combine: fn(T, T) -> T) -> Vec<T> {
     let mut values = x.iter();
     walk(dims, 0, to, |at| {
@@ -77,7 +77,7 @@ pub fn contract(spec: &ContractSpec, left: &Tensor, right: &Tensor, expected: &E
     let order_left = [&groups.b[..], &groups.m, &groups.k].concat();
     let order_right = [&groups.b[..], &groups.k, &groups.n].concat();
     let order_result = [&groups.b[..], &groups.m, &groups.n].concat();
-    // An empty sum is 0, even if the other operand contains an infinity.
+    // An empty sum is 0. Without this case, its 0 times an infinity of the other operand would be NaN.
     if spec.summed().iter().any(|c| extents[c] == 0) {
         return Numbers::zeros(expected.dtype, expected.len()).write(expected.dtype, expected.dims.clone());
     }
@@ -99,6 +99,7 @@ pub fn contract(spec: &ContractSpec, left: &Tensor, right: &Tensor, expected: &E
     product.rounded(expected.dtype).write(expected.dtype, expected.dims.clone())
 }
 
+/// Returns the extent of each letter. Errors: E0201 if the operands give a letter different extents.
 fn letter_extents(spec: &ContractSpec, left: &Tensor, right: &Tensor) -> Result<BTreeMap<char, usize>> {
     let mut extents = BTreeMap::new();
     for (letters, operand) in [(&spec.left, left), (&spec.right, right)] {
@@ -118,8 +119,8 @@ fn letter_extents(spec: &ContractSpec, left: &Tensor, right: &Tensor) -> Result<
     }
 }
 
-/// The letters of an einsum by role, named as in [`contract`]. A reduced letter of only one operand has no role here:
-/// `arranged` reduces it first.
+/// The letters of an einsum by role, named as in [`contract`]. A letter that is summed and occurs in one operand only
+/// has no role, because `arranged` sums over it first.
 struct Groups {
     b: Vec<char>,
     m: Vec<char>,
@@ -140,8 +141,7 @@ impl Groups {
     }
 }
 
-/// Reorders elements from the dimensions `from` to the dimensions `to`; dimensions whose letter `to` lacks are reduced
-/// by `combine`.
+/// Reorders elements from the dimensions `from` to the dimensions `to`; `combine` reduces those that `to` lacks.
 fn arranged<T: Copy>(
     x: &[T],
     from: &[char],
@@ -154,14 +154,14 @@ fn arranged<T: Copy>(
         return x.to_vec();
     }
     let dims: Vec<usize> = to.iter().map(|c| extents[c]).collect();
-    let of = strides(&dims);
-    let by: Vec<i64> = from.iter().map(|c| to.iter().position(|t| t == c).map_or(0, |at| of[at])).collect();
+    let strides = strides(&dims);
+    let by: Vec<i64> = from.iter().map(|c| to.iter().position(|t| t == c).map_or(0, |at| strides[at])).collect();
     let source: Vec<usize> = from.iter().map(|c| extents[c]).collect();
     accumulate(x, &source, &by, vec![zero; element_count(&dims).unwrap_or(0)], combine)
 }
 
-/// a[b, m, k] · b[b, k, n] → c[b, m, n]. The innermost loop is vectorised over n. Four rows of c are accumulated at a
-/// time, so that each row of b is read from memory a quarter as often.
+/// a[b, m, k] · b[b, k, n] → c[b, m, n]. The compiler can vectorise the innermost loop, over n. Four rows of c are
+/// accumulated at a time, so that each row of b is read from memory a quarter as often.
 fn multiply<T: Copy>(a: &[T], b: &[T], [bs, m, k, n]: [usize; 4], zero: T, add: impl Fn(T, T, T) -> T) -> Vec<T> {
     const ROWS: usize = 4;
     let mut c = vec![zero; bs * m * n];

@@ -1,7 +1,7 @@
-//! ranks that run one program together: each runs on its own thread, and they meet at collectives
+//! Ranks that run one program together: each runs on its own thread, and they exchange tensors in collectives
 //!
-//! The mesh is a grid of ranks, numbered so that the last axis varies fastest. The ranks of a collective differ in a
-//! single coordinate.
+//! The mesh is a grid of ranks, numbered so that the last axis varies fastest. A collective along an axis is executed
+//! by groups of ranks that differ only in their coordinate along this axis.
 
 use crate::params::ParamValues;
 use sardonyx_base::host::{Collective, alone};
@@ -12,10 +12,11 @@ use std::sync::{Condvar, Mutex, PoisonError};
 
 /// The mesh as seen by the rank that runs.
 pub trait World {
-    /// The rank's coordinate along an axis of the mesh; none if there is no such axis.
+    /// The rank's coordinate along an axis of the mesh; `None` if there is no such axis.
     fn coordinate(&self, axis: usize) -> Option<i64>;
 
-    /// The result of a collective for this rank. Errors: E0407 if there are no other ranks.
+    /// Executes a collective with the other ranks of its group, and returns this rank's result. Errors: E0407 if the
+    /// mesh has no such axis; E0408 if another rank has ended; E0901 if it executes another collective.
     fn exchange(&self, op: &Collective, operand: &Tensor) -> Result<Tensor>;
 }
 
@@ -26,7 +27,7 @@ pub struct Setting<'a> {
     pub params: &'a dyn ParamValues,
     /// The mesh as seen by the rank that runs; [`Alone`] without a mesh.
     pub world: &'a dyn World,
-    /// Iterations executed by the current loop and the loops nested in it, counted together; none outside of loops.
+    /// Number of iterations executed so far by the outermost loop and all loops nested in it; `None` outside of loops.
     pub n_turns: Option<&'a Cell<usize>>,
 }
 
@@ -50,12 +51,12 @@ impl World for Alone {
     }
 }
 
-/// Runs all ranks of a mesh and returns their results in rank order. If some fail, returns the first error other than
-/// E0408, which only follows from the end of another rank, or else the first error.
+/// Runs all ranks of a mesh and returns their results in rank order. If ranks fail, returns the first error other than
+/// E0408, since E0408 only reports that another rank has ended; if there is none, the first E0408.
 pub fn on_ranks<T: Send>(mesh: &[usize], run: impl Fn(&dyn World) -> Result<T> + Sync) -> Result<Vec<T>> {
     let meeting = Meeting::default();
     let rank = |rank: usize| {
-        let member = Member { mesh, rank, meeting: &meeting, met: Mutex::default() };
+        let member = Member { mesh, rank, meeting: &meeting, begun: Mutex::default() };
         let result = run(&member);
         meeting.leave(rank);
         result
@@ -78,36 +79,40 @@ pub fn on_ranks<T: Send>(mesh: &[usize], run: impl Fn(&dyn World) -> Result<T> +
     of_others.map_or(Ok(all), Err)
 }
 
-/// Code of the error of a rank that waits for a rank that has already ended.
+/// Code of the error if a rank waits for another rank that has ended without executing the collective.
 const LEFT: &str = "E0408";
 
+/// One rank of a mesh.
 struct Member<'a> {
     mesh: &'a [usize],
     rank: usize,
     meeting: &'a Meeting,
-    /// Number of collectives in which the rank has taken part, per axis.
-    met: Mutex<BTreeMap<usize, usize>>,
+    /// Number of collectives that the rank has begun, per axis.
+    begun: Mutex<BTreeMap<usize, usize>>,
 }
 
+/// Where the threads of all ranks exchange operands.
 #[derive(Default)]
 struct Meeting {
     state: Mutex<State>,
     changed: Condvar,
 }
 
-/// Maps each rank to the collective that it called and its operand.
+/// The collective that each rank executes, and the rank's operand.
 type Brought = BTreeMap<usize, (Collective, Tensor)>;
 
 #[derive(Default)]
 struct State {
-    /// Operands of each collective, by axis, first rank of the group, and sequence number.
+    /// Operands of each collective. A collective is identified by its axis, the first rank of the group, and its number
+    /// among the group's collectives along this axis.
     brought: BTreeMap<(usize, usize, usize), Brought>,
-    left: Vec<usize>,
+    /// Ranks that have ended.
+    ended: Vec<usize>,
 }
 
 impl Meeting {
     fn leave(&self, rank: usize) {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).left.push(rank);
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).ended.push(rank);
         self.changed.notify_all();
     }
 }
@@ -118,6 +123,7 @@ impl Member<'_> {
         self.mesh[axis + 1..].iter().product()
     }
 
+    /// Coordinate along an axis; the axis must exist.
     fn place(&self, axis: usize) -> Option<usize> {
         Some(self.rank / self.stride(axis) % self.mesh.get(axis)?)
     }
@@ -137,8 +143,8 @@ impl World for Member<'_> {
         let first = self.rank - own * stride;
         let group: Vec<usize> = (0..self.mesh[axis]).map(|at| first + at * stride).collect();
         let number = {
-            let mut met = self.met.lock().unwrap_or_else(PoisonError::into_inner);
-            let number = met.entry(axis).or_default();
+            let mut begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
+            let number = begun.entry(axis).or_default();
             *number += 1;
             *number
         };
@@ -147,7 +153,7 @@ impl World for Member<'_> {
         state.brought.entry(key).or_default().insert(self.rank, (*op, operand.clone()));
         self.meeting.changed.notify_all();
         while state.brought[&key].len() < group.len() {
-            let absent = |r: &&usize| state.left.contains(r) && !state.brought[&key].contains_key(r);
+            let absent = |r: &&usize| state.ended.contains(r) && !state.brought[&key].contains_key(r);
             if let Some(rank) = group.iter().find(absent) {
                 return Err(Error::user(LEFT, format!("rank {rank} does not take part in `{op}`")));
             }

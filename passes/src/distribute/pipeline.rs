@@ -1,8 +1,8 @@
-//! a program, ranks on a described cluster  =>  where the stages of a pipeline begin, and their predicted time
+//! a program, ranks on a described cluster  =>  where the stages of a pipeline begin, and the predicted time of a call
 //!
-//! The operations are cut in their order into stages of equal time, at positions where few bytes cross from one stage
-//! to the next (dynamic programming over positions). A call takes the time of all stages for one micro-batch, plus the
-//! time of the slowest stage for each further one.
+//! The operations are cut, in their order, into stages such that the slowest stage, with the transfer of its inputs, is
+//! as fast as possible (dynamic programming over positions where few bytes cross). A call takes the time of all stages
+//! for one micro-batch, plus the time of the slowest stage for each further one.
 
 use super::estimate::{Estimate, Exchanges, Local, Time};
 use super::machine::Machine;
@@ -17,17 +17,17 @@ use sardonyx_base::{Dim, Error, Result};
 use sardonyx_dialects::sdx::{Graph, Node, Op};
 use std::collections::BTreeMap;
 
-/// Maximum number of stages; pipelines of one or a few hosts gain nothing from more.
+/// Maximum number of stages; `readers` has one bit of a word for each. Pipelines on few hosts gain nothing from more.
 const STAGES_MAX: usize = 64;
-/// Maximum number of positions considered as the start of a stage.
+/// Maximum number of positions that are considered as starts of stages.
 const PLACES_MAX: usize = 400;
 /// Numbers of micro-batches that are tried.
 static MICRO_BATCHES: [usize; 6] = [1, 2, 4, 8, 16, 32];
-/// Minimum fraction of the time that more micro-batches must save, as each one is compiled separately.
+/// Minimum fraction of the time that more micro-batches must save, as the program repeats its operations for each.
 const WORTH: f64 = 0.03;
 
-/// Returns candidates with stages along the first axis, each split along the other axes in one of the given ways. The
-/// result is empty if the program is too short.
+/// Returns one candidate for each of the given ways to split along the other axes. Their stages, along the first axis,
+/// begin at the same nodes. Returns none if the program is too short for so many stages.
 pub fn candidates(task: &Task, mesh: &[i64], ways: Vec<(FoundBy, Vec<OperandPlace>)>) -> Result<Vec<Candidate>> {
     let machine = Machine::new(task.rates, mesh, &task.times);
     let begins = begins(task, &machine, mesh[0] as usize)?;
@@ -51,6 +51,7 @@ pub fn is_possible(stages: i64) -> bool {
     (2..=STAGES_MAX as i64).contains(&stages)
 }
 
+/// Returns the program of a rank, with the sends between stages.
 fn local_program(
     graph: &Graph,
     mesh: &[i64],
@@ -66,8 +67,8 @@ fn local_program(
     Ok(local)
 }
 
-/// Returns the nodes at which stages begin such that the slowest stage takes least time; fewer than requested if the
-/// program is too short.
+/// Returns the names of the nodes at which all stages but the first begin, chosen such that the slowest stage takes
+/// least time. There are fewer stages than requested if the program is too short.
 fn begins(task: &Task, machine: &Machine, n_stages: usize) -> Result<Vec<String>> {
     let graph = task.graph;
     let local = Local::new(graph, task.sizes)?;
@@ -85,12 +86,12 @@ fn begins(task: &Task, machine: &Machine, n_stages: usize) -> Result<Vec<String>
     for &(at, _) in &places {
         sends.push(machine.exchange_us(&send, crossing[at])?);
     }
-    // The first position is the start of the program, to which nothing is sent.
+    // The first position is the start of the program: the first stage receives nothing.
     let at: Vec<usize> = [0].into_iter().chain(places.iter().map(|(at, _)| *at)).collect();
     let takes = |from: usize, to: usize| until[to] - until[at[from]] + sends[from];
     let n_stages = n_stages.min(at.len());
-    // By stage and by the position at which it begins: the least possible time of the slowest stage from it on, and the
-    // position of the next stage.
+    // By number of stages that follow, and by the position at which a stage begins: the least possible time of the
+    // slowest of this and the following stages, and the position at which the next stage begins.
     let mut least: Vec<Vec<(f64, usize)>> =
         vec![(0..at.len()).map(|from| (takes(from, graph.nodes.len()), 0)).collect()];
     for _ in 1..n_stages {
@@ -112,7 +113,8 @@ fn begins(task: &Task, machine: &Machine, n_stages: usize) -> Result<Vec<String>
     Ok(names)
 }
 
-/// Returns, by position, the bytes that are computed before it and read at or after it.
+/// Returns, by position, the bytes that must be sent if a stage begins there: values that are computed before it, read
+/// at or after it, and not recomputed by the stage that reads them. A view is not sent; its operand is.
 fn crossing(graph: &Graph, local: &Local) -> Vec<f64> {
     let (everywhere, live) = (everywhere(graph), graph.live());
     let is_view = |v: usize| is_view(&graph.nodes[v].op);
@@ -137,8 +139,8 @@ fn crossing(graph: &Graph, local: &Local) -> Vec<f64> {
         .collect()
 }
 
-/// Returns, for each interval of the program's time, the start of an ONNX node with the fewest bytes to send: its
-/// position and the node's name.
+/// Divides the program's time into [`PLACES_MAX`] equal intervals. Returns, for each interval in which ONNX nodes
+/// begin, the node at whose start the fewest bytes are sent: its position and its name.
 fn places(graph: &Graph, crossing: &[f64], until: &[f64]) -> Vec<(usize, String)> {
     let (live, fixed) = (graph.live(), fixed_values(graph));
     let mut first: BTreeMap<&str, usize> = BTreeMap::new();
@@ -162,7 +164,8 @@ fn places(graph: &Graph, crossing: &[f64], until: &[f64]) -> Vec<(usize, String)
     found.into_values().collect()
 }
 
-/// Returns the number of micro-batches with which a call is fastest, and the estimate for it.
+/// Returns the number of micro-batches to use, and the estimate for it. A larger number replaces a smaller one if it
+/// saves at least the fraction [`WORTH`] of the time.
 fn best(task: &Task, machine: &Machine, local: &Graph, begins: &[String]) -> Result<(usize, Estimate)> {
     let stage_of = stages_by_origin(task.graph, local, begins)?;
     let batch = batch(task.graph);
@@ -185,7 +188,8 @@ fn best(task: &Task, machine: &Machine, local: &Graph, begins: &[String]) -> Res
     best.ok_or_else(|| Error::defect("a pipeline without a batch"))
 }
 
-/// Returns, by value of the local program, the stage of the operation that it comes from.
+/// Returns, by value of the local program, the stage of the original operation with the same first origin; 0 if there
+/// is none.
 fn stages_by_origin(graph: &Graph, local: &Graph, begins: &[String]) -> Result<Vec<usize>> {
     let stage_of = stages_of_values(graph, begins)?;
     let mut by_name: BTreeMap<&str, usize> = BTreeMap::new();
@@ -198,7 +202,7 @@ fn stages_by_origin(graph: &Graph, local: &Graph, begins: &[String]) -> Result<V
     Ok(local.nodes.iter().map(stage).collect())
 }
 
-/// Estimates a call of this many micro-batches, each of which takes `share` of the time at the given sizes.
+/// Estimates a call of this many micro-batches, each of which takes `share` of the program's time at `sizes`.
 fn estimate(
     graph: &Graph,
     sizes: &Sizes,
@@ -238,7 +242,7 @@ fn estimate(
     })
 }
 
-/// Returns, by value, a bit set of the stages that read it.
+/// Returns, by value, a bit set of the stages that read it, directly or through values that do not depend on inputs.
 fn readers(graph: &Graph, stage_of: &[usize]) -> Vec<u64> {
     let fixed = fixed_values(graph);
     let mut readers = vec![0u64; graph.nodes.len()];

@@ -1,7 +1,7 @@
-//! sdx  =>  e-graph of everything that the rules find equal to it  =>  the cheapest sdx
+//! sdx  =>  e-graph of the expressions that the rules prove equal  =>  the cheapest sdx function in it
 //!
-//! Each topic has a file with a table of rules, one rule per line. Limits end the search without an error: extraction
-//! then chooses among what was found, which includes the original function.
+//! Each topic has a file with a table of rules, one rule per line. A limit that is reached ends the search without an
+//! error: extraction then chooses among what has been found, which includes the original function.
 
 mod activation;
 mod algebra;
@@ -62,11 +62,11 @@ static TOPICS: &[&[Rule]] = &[
 pub struct Options {
     /// Rates of the device, from which the costs of nodes are computed.
     pub rates: Rates,
-    /// Whether rules that hold for finite values apply everywhere, not only where finiteness is proved.
+    /// Whether rules that hold only for finite values also apply where the values are not proved finite.
     pub allow_finite: bool,
-    /// Limit on the number of nodes of the e-graph, as a multiple of the number of nodes of the function.
+    /// Number of e-graph nodes allowed for each node of the function, in addition to 2000.
     pub growth_max: usize,
-    /// Limit on the iterations; in each one, rules are matched before equalities are added.
+    /// Limit on the iterations; each one matches all rules before it adds the first equality.
     pub iterations_max: usize,
 }
 
@@ -88,15 +88,15 @@ pub struct Report {
     pub egraph_nodes: usize,
     /// Number of iterations of the search.
     pub iterations: usize,
-    /// Whether a limit ended the search.
+    /// Whether the search ended before the rules stopped finding equalities: by a limit, or for lack of fuel.
     pub limited: bool,
-    /// Whether the extraction is proved to be the cheapest.
+    /// Whether the new function is proved to be the cheapest in the e-graph.
     pub proved: bool,
     /// Cost of the old function in picoseconds; 0 if nothing was extracted.
     pub cost_before: u64,
     /// Cost of the new function in picoseconds; 0 if nothing was extracted.
     pub cost_after: u64,
-    /// Number of equalities found, by rule.
+    /// Number of equalities added, by rule; rules that added none are left out.
     pub fired: Vec<(String, usize)>,
     /// Rules that led to each node of the new function.
     pub explanations: Explanations,
@@ -104,13 +104,13 @@ pub struct Report {
     pub equals: Vec<Option<Value>>,
     /// For each value of the old function, the first value of that function that it equals, possibly itself.
     pub first: Vec<Value>,
-    /// For each value of the old function, the equalities found about it, numbered as in [`Link::found`].
+    /// For each value of the old function, the equalities added to its e-class, numbered as in [`Link::found`].
     pub found: Vec<Arc<[usize]>>,
     /// For each value of the old function, bounds on its elements.
     pub bounds: Vec<(f64, f64)>,
 }
 
-/// Optimises each function. Each equality that a rule finds uses one unit of fuel; without fuel, none is added.
+/// Optimises each function. Each equality that is added uses one unit of fuel; without fuel, functions are unchanged.
 pub fn run(module: &mut Module, rewrites: &mut Rewrites) -> Result<()> {
     rewrites.graphs(module, |rewrites, graph| {
         if !rewrites.has_fuel() {
@@ -118,7 +118,7 @@ pub fn run(module: &mut Module, rewrites: &mut Rewrites) -> Result<()> {
         }
         let first = rewrites.applied().len() + 1;
         let mut options = Options::for_target(rewrites.options().target);
-        // On a mesh, expressions over a rank's own parameters are computed in each call.
+        // On a mesh, expressions over parameters are evaluated in each call, not when the model is compiled.
         options.rates.prepares_weights = rewrites.options().mesh.is_empty();
         let allow = &mut |rule: &'static str, origins: &[String]| rewrites.allow(rule, origins);
         let (new, report) = optimise_within(graph, &options, allow)?;
@@ -130,7 +130,8 @@ pub fn run(module: &mut Module, rewrites: &mut Rewrites) -> Result<()> {
     })
 }
 
-/// Explains, one line each, the operations that now carry an ONNX node's name; `module` holds sdx functions.
+/// Optimises the sdx functions in `module` for CPUs. Returns lines of text: each operation of the results that comes
+/// from the ONNX node `name`, and the rules that led to it. Errors: E0001 if there is no such operation.
 pub fn explain_node(module: Operation, name: &str) -> Result<Vec<String>> {
     let Some(block) = module.block(0) else { return Ok(vec![]) };
     let mut out = vec![];
@@ -145,7 +146,7 @@ pub fn explain_node(module: Operation, name: &str) -> Result<Vec<String>> {
     }
 }
 
-/// Returns the cheapest graph that was found. An error means that a rule is defective: its two sides differ in type.
+/// Returns the cheapest graph that was found. An error is a defect, such as a rule whose two sides differ in type.
 pub fn optimise(graph: &Graph, options: &Options) -> Result<(Graph, Report)> {
     optimise_within(graph, options, &mut |_, _| true)
 }
@@ -153,7 +154,7 @@ pub fn optimise(graph: &Graph, options: &Options) -> Result<(Graph, Report)> {
 type Allow<'a> = &'a mut dyn FnMut(&'static str, &[String]) -> bool;
 
 /// As [`optimise`], with a callback: `allow` is called before each equality with the rule's name and the ONNX nodes
-/// that the value comes from, and returns whether the equality may be added.
+/// that the value comes from. If it returns false, the equality is not added and the search ends.
 fn optimise_within(graph: &Graph, options: &Options, allow: Allow) -> Result<(Graph, Report)> {
     let rules: Vec<Rule> = TOPICS.iter().flat_map(|t| t.iter().copied()).collect();
     let compiled: Vec<Compiled> = rule::compile(&rules);

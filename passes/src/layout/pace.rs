@@ -1,4 +1,4 @@
-//! a kernel with given layouts  =>  its estimated time: from moved bytes, operations and the efficiency of its code
+//! a kernel with given layouts  =>  its estimated time, from moved bytes, operations and the efficiency of its code
 
 use super::sort_outer;
 use crate::fuse::Costs;
@@ -7,6 +7,7 @@ use sardonyx_dialects::flow::program::Id;
 use sardonyx_dialects::flow::{Kernel, Layout, Program};
 use sardonyx_kernels::{Lowered, Pace, lower, packable};
 
+/// Estimates the times of a program's kernels.
 pub struct Pricer<'p> {
     program: &'p Program,
     costs: &'p Costs,
@@ -18,8 +19,8 @@ impl<'p> Pricer<'p> {
         Pricer { program, costs, producers: program.producers() }
     }
 
-    /// Returns the estimated time of a step's kernel in picoseconds; 0 for a step without a kernel. `layout` overrides
-    /// the layouts of containers.
+    /// Returns the estimated time of a step's kernel in picoseconds; 0 for a step without a kernel. `layout` returns
+    /// the layout to assume for a container; `None` keeps the container's own.
     pub fn cost(&self, step: usize, layout: &dyn Fn(Id) -> Option<&'p Layout>) -> u64 {
         let step = &self.program.steps[step];
         let Some(k) = kernel(step) else { return 0 };
@@ -34,7 +35,7 @@ impl<'p> Pricer<'p> {
         self.costs.paced(&k, self.program, pace)
     }
 
-    /// Lowers the kernel after packing its constants, as later passes will do; `None` if it cannot be lowered.
+    /// Lowers the kernel, with constant factors packed as later passes will do; `None` if it cannot be lowered.
     fn lowered(&self, k: &Kernel, args: &[Id]) -> Option<Lowered> {
         let constant = |operand: usize| parameter(self.program, &self.producers, args[operand]).is_some();
         let packed = packable(k, self.costs.target).filter(|p| p.factors.iter().all(|f| constant(f.operand)));

@@ -10,19 +10,20 @@ use sardonyx_dialects::sdx::{Op, Value};
 
 type Outputs = Result<Vec<Value>>;
 
-/// Lowers SoftmaxCrossEntropyLoss: the first output is the negative log-likelihood loss of the log-softmax over the
-/// classes, the second output is that log-softmax.
+/// Lowers SoftmaxCrossEntropyLoss. The second output is the log-softmax of the scores over the classes; the first one
+/// is the negative log-likelihood loss of this log-softmax.
 pub fn cross_entropy(b: &mut Builder, node: &Node) -> Outputs {
     let x = node.input(0)?;
     check_scores(b, node, x)?;
     let log = log_softmax_over(b, x, &[1])?;
-    Ok(vec![likelihood(b, node, log)?, log])
+    Ok(vec![nll_loss(b, node, log)?, log])
 }
 
+/// Lowers NegativeLogLikelihoodLoss, whose first input already contains log-probabilities.
 pub fn negative_log_likelihood(b: &mut Builder, node: &Node) -> Outputs {
     let x = node.input(0)?;
     check_scores(b, node, x)?;
-    Ok(vec![likelihood(b, node, x)?])
+    Ok(vec![nll_loss(b, node, x)?])
 }
 
 fn check_scores(b: &Builder, node: &Node, x: Value) -> Result<()> {
@@ -32,9 +33,9 @@ fn check_scores(b: &Builder, node: &Node, x: Value) -> Result<()> {
     }
 }
 
-/// Returns the negative log-likelihood loss of the log-probabilities log[n, c, ..]. The node's other inputs are
-/// target[n, ..] and, optionally, weight[c].
-fn likelihood(b: &mut Builder, node: &Node, log: Value) -> Result<Value> {
+/// Returns the negative log-likelihood loss of the log-probabilities log[n, c, ..], reduced. The node's other inputs
+/// are target[n, ..] and, optionally, weight[c].
+fn nll_loss(b: &mut Builder, node: &Node, log: Value) -> Result<Value> {
     let target = super::coordinates::indices(b, node, 1)?;
     if b.rank(target) + 1 != b.rank(log) {
         return Err(node.error("E0201", format!("targets {} for scores {}", b.ty(target), b.ty(log))));
@@ -53,7 +54,7 @@ fn likelihood(b: &mut Builder, node: &Node, log: Value) -> Result<Value> {
         None => None,
     };
     let class = match counted {
-        // An ignored target need not be a valid class, so 0 replaces it.
+        // An ignored target need not be a valid class, so class 0 replaces it; its loss and its weight become 0 below.
         Some(counted) => {
             let zero = b.dims_scalar(Dim::constant(0))?;
             b.select(counted, target, zero)?
@@ -91,8 +92,8 @@ fn likelihood(b: &mut Builder, node: &Node, log: Value) -> Result<Value> {
     reduced(b, node, loss, weight)
 }
 
-/// Reduces losses as the attribute `reduction` says. The mean is weighted: the sum of losses divided by the sum of
-/// weights.
+/// Reduces losses, already multiplied by their weights, as the attribute `reduction` says. If there are weights, the
+/// mean is the sum of the losses divided by the sum of the weights.
 fn reduced(b: &mut Builder, node: &Node, loss: Value, weight: Option<Value>) -> Result<Value> {
     let axes: Vec<usize> = (0..b.rank(loss)).collect();
     let mode = node.str_or("reduction", "mean")?;

@@ -1,4 +1,4 @@
-//! the name of an activation f of a recurrent or fused operator, x  =>  f(x) as sdx maps
+//! x, an activation function f that an attribute of a recurrent or fused operator names  =>  f(x) as sdx maps
 
 use super::builder::Builder;
 use super::elementwise::sigmoid_of;
@@ -30,10 +30,10 @@ pub enum Kind {
     ThresholdedRelu,
 }
 
-/// Name in lower case, and the defaults of alpha and beta if the function has them.
+/// Name in lower case, kind, and the defaults of alpha and beta; `None` for a parameter that the function lacks.
 type Row = (&'static str, Kind, Option<f64>, Option<f64>);
 
-/// Sorted by name.
+/// All functions, sorted by name.
 static FUNCTIONS: &[Row] = &[
     ("affine", Kind::Affine, Some(1.0), Some(0.0)),
     ("elu", Kind::Elu, Some(1.0), None),
@@ -48,6 +48,7 @@ static FUNCTIONS: &[Row] = &[
     ("thresholdedrelu", Kind::ThresholdedRelu, Some(1.0), None),
 ];
 
+/// An activation function with its parameters; a parameter that the function lacks is 0.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Activation {
     kind: Kind,
@@ -56,9 +57,9 @@ pub struct Activation {
 }
 
 impl Activation {
-    /// Looks up a function by name. If the function has a parameter alpha or beta, its value is the next element of the
-    /// iterator of that name, or the default at its end; the node's lists have no entries for functions without the
-    /// parameter.
+    /// Looks up a function by its name, in any case. If the function has a parameter alpha or beta, takes its value
+    /// from the iterator of that name, or the default at the iterator's end; a function without the parameter takes
+    /// none, as ONNX requires. Errors: E0106 for an unknown name.
     pub fn next(
         node: &Node,
         name: &str,
@@ -77,6 +78,7 @@ impl Activation {
         Ok(Activation { kind, alpha, beta })
     }
 
+    /// Builds f(x).
     pub fn apply(&self, b: &mut Builder, x: Value) -> Result<Value> {
         let Activation { kind, alpha, beta } = *self;
         match kind {
@@ -88,7 +90,7 @@ impl Activation {
                 let power = b.map1(ScalarFn::Exp, x)?;
                 let below = b.map_const(ScalarFn::Sub, power, 1.0)?;
                 let below = b.map_const(ScalarFn::Mul, below, alpha)?;
-                from(b, x, 0.0, x, below)
+                select_from(b, x, 0.0, x, below)
             }
             Kind::HardSigmoid => {
                 let scaled = b.map_const(ScalarFn::Mul, x, alpha)?;
@@ -98,7 +100,7 @@ impl Activation {
             }
             Kind::LeakyRelu => {
                 let below = b.map_const(ScalarFn::Mul, x, alpha)?;
-                from(b, x, 0.0, x, below)
+                select_from(b, x, 0.0, x, below)
             }
             Kind::Relu => b.map_const(ScalarFn::Max, x, 0.0),
             Kind::ScaledTanh => {
@@ -116,14 +118,14 @@ impl Activation {
             Kind::Tanh => b.map1(ScalarFn::Tanh, x),
             Kind::ThresholdedRelu => {
                 let zero = b.splat(b.dtype(x), 0.0, &b.dims(x))?;
-                from(b, x, alpha, x, zero)
+                select_from(b, x, alpha, x, zero)
             }
         }
     }
 }
 
-/// `above` where x >= threshold, else `below`; NaN takes `above`.
-fn from(b: &mut Builder, x: Value, threshold: f64, above: Value, below: Value) -> Result<Value> {
+/// Selects `above` where x >= threshold or x is NaN, else `below`.
+fn select_from(b: &mut Builder, x: Value, threshold: f64, above: Value, below: Value) -> Result<Value> {
     let limit = b.splat(b.dtype(x), threshold, &b.dims(x))?;
     let under = b.map2(ScalarFn::Lt, x, limit)?;
     b.select(under, below, above)

@@ -1,14 +1,14 @@
-//! bytes  =>  a number that is the same in every build and on every machine (FNV-1a), for names and seeds, not for tables
+//! bytes  =>  64-bit FNV-1a hash, the same in every build and on every machine; for names and seeds, not hash tables
 
-/// The hash of no bytes.
+/// The hash of an empty slice (FNV's offset basis).
 const EMPTY: u64 = 0xcbf2_9ce4_8422_2325;
 
-/// Returns the hash of bytes.
+/// Returns the hash of `bytes`.
 pub fn hash(bytes: &[u8]) -> u64 {
     extended(EMPTY, bytes)
 }
 
-/// Returns the hash of the bytes that have this hash, followed by more bytes.
+/// Returns the hash of a longer slice: `hash` is the hash of its beginning, and `bytes` are the rest.
 pub fn extended(hash: u64, bytes: &[u8]) -> u64 {
     bytes.iter().fold(hash, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x100_0000_01b3))
 }

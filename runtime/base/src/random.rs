@@ -1,6 +1,6 @@
-//! seed  =>  pseudorandom numbers, the same on every machine (splitmix64)
+//! seed  =>  sequence of pseudorandom numbers, the same on every machine (SplitMix64)
 
-/// State of a generator of pseudorandom numbers; equal seeds give equal numbers.
+/// State of a generator of pseudorandom numbers; equal seeds give equal sequences.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
@@ -18,12 +18,13 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// Returns a number less than `n`, or 0 if `n` is 0.
+    /// Returns a number less than `n`, or 0 if `n` is 0. It is a remainder of `bits`, so small numbers are slightly
+    /// likelier.
     pub fn below(&mut self, n: u64) -> u64 {
         self.bits() % n.max(1)
     }
 
-    /// Returns a number that is at least 0 and less than 1.
+    /// Returns a number that is at least 0 and less than 1: a multiple of 2⁻⁵³, uniformly distributed.
     pub fn fraction(&mut self) -> f64 {
         (self.bits() >> 11) as f64 / (1u64 << 53) as f64
     }

@@ -9,13 +9,14 @@ use sardonyx_base::schedule::operands_for;
 use sardonyx_cluster::{Candidate, Comparison, Link, PRESETS, Topology, compare};
 use std::io::Write;
 
-/// The help text of `--topology`.
+/// Returns the help text of `--topology`, with the names of the built-in topologies.
 pub fn help() -> String {
     let names = PRESETS.map(|(name, _)| name).join(", ");
     format!("Measure nothing: what each algorithm takes on this cluster, the fastest first. A TOML file, or {names}")
 }
 
-/// Prints predictions for the topology `name`: a file or a built-in one. Errors: E0001, E0002, E0108, E0202, E0303.
+/// Prints predictions for the topology `name`, which is built in or a file. Errors: E0001 for an unknown collective,
+/// E0002 or E0108 for the file, E0108 for more ranks than devices, E0202 or E0303 for operands that do not fit.
 pub fn predicted(args: &CollectivesArgs, name: &str, out: &mut dyn Write) -> Result<()> {
     let topology = Topology::named(name)?;
     let ranks = args.meeting.ranks.get();
@@ -51,6 +52,7 @@ pub fn predicted(args: &CollectivesArgs, name: &str, out: &mut dyn Write) -> Res
     Ok(())
 }
 
+/// The predictions for one collective and size, as JSON.
 fn row(op: &str, bytes: usize, all: &Comparison) -> Json {
     let candidate = |Candidate { means, outcome }: &Candidate| {
         let link = |(link, bytes): (&Link, &u64)| {

@@ -1,7 +1,7 @@
-//! [`TensorMap`]  =>  the 128 bytes passed to a kernel, and the pieces of a box that a bulk copy moves
+//! [`TensorMap`]  =>  the 128 bytes passed to a kernel, and the 16-byte pieces of a box that a bulk copy moves
 //!
-//! The driver's format is opaque. Here, the bytes hold a magic number and the index of the map in the list that
-//! [`Memory`] keeps.
+//! The driver's format of these bytes is undocumented. Here, they contain a magic number and the index of the map in a
+//! list in [`Memory`].
 
 use crate::Error;
 use crate::memory::Memory;
@@ -9,40 +9,43 @@ use crate::units::wgmma::swizzle;
 
 /// Size of a tensor map object (`CUtensorMap`) in bytes.
 pub const MAP_BYTES: usize = 128;
+/// The first bytes of a tensor map object.
 const MARK: &[u8; 8] = b"ptxvmMAP";
 /// Largest extent of a box in one dimension.
 const TILE_MAX: u32 = 256;
 
-/// A tensor in global memory whose boxes bulk copies move (`cuTensorMapEncodeTiled`). Elements outside the tensor are
-/// read as zero and not written.
+/// A tensor in global memory, of which a bulk copy moves one box (`cuTensorMapEncodeTiled`). Elements of the box that
+/// are outside the tensor are read as zero and not written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TensorMap {
     /// Global address of the first element, a multiple of 16.
     pub address: u64,
     /// Size of an element in bytes: 1, 2, 4 or 8.
     pub element_bytes: u32,
-    /// Number of elements in each dimension, the innermost first.
+    /// Number of elements of the tensor in each dimension, the innermost first.
     pub dims: Vec<u64>,
-    /// Strides of all dimensions except the innermost.
+    /// Strides of all dimensions except the innermost, whose elements are adjacent.
     pub stride_bytes: Vec<u64>,
-    /// Number of elements of a box in each dimension.
+    /// Number of elements of a box in each dimension, the innermost first.
     pub tile: Vec<u32>,
-    /// Width of the swizzle: 32, 64 or 128; 0 for none.
+    /// Width of the swizzle: 32, 64 or 128; 0 for no swizzle.
     pub swizzle_bytes: u32,
 }
 
-/// 16 bytes of shared memory, all or some of which are copied from or to global memory.
+/// 16 adjacent bytes of shared memory, and which of them are copied from or to global memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Piece {
     pub shared: u32,
+    /// Address of the first byte that is copied.
     pub global: u64,
-    /// The first byte of the piece that is copied; `bytes` is the number of bytes copied.
+    /// Offset in the piece of the first byte that is copied.
     pub first: u32,
+    /// Number of bytes that are copied; 0 outside the tensor.
     pub bytes: u32,
 }
 
 impl TensorMap {
-    /// Checks the constraints that the driver enforces.
+    /// Checks constraints that the driver enforces.
     fn check(&self) -> Result<(), String> {
         let rank = self.dims.len();
         if !(1..=5).contains(&rank) || self.stride_bytes.len() + 1 != rank || self.tile.len() != rank {
@@ -71,8 +74,8 @@ impl TensorMap {
         self.tile.iter().product::<u32>() * self.element_bytes
     }
 
-    /// The pieces of the box at coordinates `at`. The box starts at offset `shared`; a swizzle exchanges pieces within
-    /// it.
+    /// The pieces of the box whose first element has the coordinates `at`. In shared memory the box starts at `shared`;
+    /// a swizzle permutes its pieces.
     pub(crate) fn pieces(&self, shared: u32, at: &[i32]) -> Vec<Piece> {
         let (row_bytes, each) = (self.tile[0] * self.element_bytes, 16 / self.element_bytes);
         let rows: u32 = self.tile[1..].iter().product();
@@ -99,15 +102,15 @@ impl TensorMap {
     }
 }
 
-/// The pieces of a contiguous range.
+/// The pieces of a contiguous range, whose size must be a multiple of 16.
 pub(crate) fn range(shared: u32, global: u64, bytes: u32) -> Vec<Piece> {
     let piece = |at: u32| Piece { shared: shared + at, global: global + u64::from(at), first: 0, bytes: 16 };
     (0..bytes).step_by(16).map(piece).collect()
 }
 
 impl Memory {
-    /// Registers a tensor map. Returns a kernel parameter of 128 bytes, to be aligned to 64, that represents the map in
-    /// launches with this memory.
+    /// Registers a tensor map. Returns the bytes of a kernel parameter, to be aligned to 64, that represent the map in
+    /// launches with this memory. Errors: a map that the driver would refuse.
     pub fn tensor_map(&mut self, map: TensorMap) -> Result<[u8; MAP_BYTES], Error> {
         if let Err(what) = map.check() {
             return Err(Error::new(0, format!("tensor map: {what}")));
@@ -119,7 +122,7 @@ impl Memory {
         Ok(bytes)
     }
 
-    /// The map to which the first bytes of a tensor map object refer.
+    /// Finds the registered map by the first bytes of a tensor map object.
     pub(crate) fn map_of(&self, object: [u8; 16]) -> Option<&TensorMap> {
         let (mark, index) = object.split_at(8);
         let index = u64::from_le_bytes(index.try_into().ok()?);

@@ -1,7 +1,7 @@
-//! waiting jobs  =>  the jobs of one call: the oldest, and all that can be stacked with it
+//! waiting jobs  =>  the jobs of one call: the oldest job, and those that can be stacked with it
 //!
-//! There is no timer: a free session takes what is waiting. A job leaves the queue as soon as its client disconnects or
-//! its deadline passes, and a call is cancelled when no client waits for it any more.
+//! No timer delays a job to collect more: a free session takes what is waiting. A job leaves the queue as soon as its
+//! client disconnects or its deadline passes. A call is cancelled when no client waits for it any more.
 
 use crate::pace::{CallSize, Pace};
 use crate::refusal::{Answer, Refusal};
@@ -13,18 +13,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
-/// A request, or a part of one, that the model computes as a unit.
+/// A request, or a part of one, that goes into one call as a whole.
 pub struct Job {
     /// The inputs, in the order of the ports.
     pub inputs: Vec<Tensor>,
     /// Names of the requested outputs; empty requests all.
     pub outputs: Vec<String>,
-    /// The size of the stacked dimension.
+    /// The size of the dimension along which jobs are stacked.
     pub rows: usize,
+    /// The product of the sizes of all symbols, which measures the work.
     pub positions: usize,
     pub deadline: Instant,
     pub arrived: Instant,
-    /// Whether the job is computed alone, because a stacked call that it was part of has failed.
+    /// Whether the job must be computed alone, because a call that it shared with other jobs has failed.
     pub is_alone: bool,
     pub ticket: Arc<Ticket>,
     pub reply: oneshot::Sender<Result<Done>>,
@@ -36,13 +37,17 @@ pub type Done = Vec<(String, Tensor)>;
 /// Identifies a job while it waits and while it is computed.
 #[derive(Default)]
 pub struct Ticket {
+    /// Whether the client no longer waits.
     has_left: AtomicBool,
+    /// The call that computes the job; `None` while the job waits.
     call: Mutex<Option<Arc<Call>>>,
 }
 
-/// A running call, with the number of jobs whose clients still wait.
+/// A running call.
 pub struct Call {
+    /// Number of its jobs whose clients still wait.
     waiting: AtomicUsize,
+    /// Set to true to cancel the call.
     pub cancel: Arc<AtomicBool>,
 }
 
@@ -53,12 +58,15 @@ pub struct Limits {
     pub positions: usize,
 }
 
+/// The jobs of a model that wait for a session.
 pub struct Queue {
+    /// Maximum number of jobs that wait, besides those that free sessions are about to take.
     jobs_max: usize,
+    /// Maximum number of positions that wait, unless a single request has more.
     positions_max: usize,
-    /// Maximum number of concurrent calls.
+    /// Maximum number of concurrent calls: the number of sessions.
     calls_max: usize,
-    /// Longest time that a call of several jobs should take.
+    /// Time that a call of several jobs should take at most.
     call_time: Duration,
     state: Mutex<State>,
 }
@@ -76,12 +84,19 @@ struct State {
 /// Counters of a queue at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Counts {
+    /// Number of waiting jobs.
     pub waiting: usize,
+    /// Number of positions of the waiting jobs.
     pub positions: usize,
+    /// Time that the first job of the queue has waited.
     pub oldest: Duration,
+    /// Number of running calls.
     pub calls: usize,
+    /// Number of requests refused so far because the queue was full.
     pub refused: u64,
+    /// Number of jobs removed so far because their deadline had passed.
     pub expired: u64,
+    /// Number of jobs removed so far because their client had disconnected.
     pub left: u64,
 }
 
@@ -105,8 +120,8 @@ impl Queue {
         }
     }
 
-    /// Accepts all jobs of a request, or none. Errors: 413 for a request that never fits, 429 while the queue is too
-    /// full for it.
+    /// Accepts all jobs of a request, or none. Errors: 413 for a request with more jobs than may ever wait, 429 while
+    /// the queue is too full for it.
     pub fn push(&self, jobs: Vec<Job>) -> Answer<()> {
         if jobs.len() > self.jobs_max {
             let message = format!("the request has {} parts, and at most {} may wait", jobs.len(), self.jobs_max);
@@ -132,7 +147,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Returns the jobs of a failed call to the front of the queue, each to be computed alone.
+    /// Puts the jobs of a failed call back at the front of the queue, each to be computed alone.
     pub fn push_back(&self, jobs: Vec<Job>) {
         let mut state = self.lock();
         for mut job in jobs.into_iter().rev() {
@@ -143,8 +158,8 @@ impl Queue {
         }
     }
 
-    /// Takes the oldest job, with all the jobs that `fits` allows to stack with it, oldest first, within `limits` and
-    /// the current call size. Returns `None` if all sessions are busy, or no job waits.
+    /// Takes the oldest job, and the jobs that `fits` allows to stack with it, oldest first, within `limits` and the
+    /// current call size; without `limits`, takes one job. Returns `None` if all sessions are busy, or no job waits.
     pub fn take(&self, limits: Option<Limits>, fits: impl Fn(&Job, &Job) -> bool) -> Option<(Vec<Job>, Arc<Call>)> {
         let mut state = self.lock();
         if state.calls >= self.calls_max {
@@ -155,7 +170,7 @@ impl Queue {
             let job = state.pop_front()?;
             match (job.ticket.has_left.load(Ordering::Relaxed), job.deadline <= now) {
                 (false, false) => break job,
-                // The client of an expired job is notified by its own timeout.
+                // An expired job is dropped without a reply, from which its handler concludes that the deadline passed.
                 (false, true) => state.counts.expired += 1,
                 (true, _) => state.counts.left += 1,
             }
@@ -190,7 +205,8 @@ impl Queue {
         Some((jobs, call))
     }
 
-    /// Frees the session of a call and updates the pace. Must be called after each call whose jobs came from `take`.
+    /// Frees the session of a call, and updates the pace and the call size. Must follow each call whose jobs came from
+    /// `take`.
     pub fn call_ended(&self, positions: usize, took: Duration) {
         let mut state = self.lock();
         let State { calls, pace, call_size, .. } = &mut *state;
@@ -199,8 +215,8 @@ impl Queue {
         call_size.follow(positions, pace, self.call_time);
     }
 
-    /// Removes a job whose client no longer waits from the queue; if it is being computed, cancels its call once all
-    /// the call's clients have left.
+    /// Removes a job from the queue, because its client has disconnected or (`is_late`) its deadline has passed. If the
+    /// job is being computed, its call is cancelled once the clients of all its jobs have left.
     pub fn leave(&self, ticket: &Arc<Ticket>, is_late: bool) {
         let mut state = self.lock();
         if ticket.has_left.swap(true, Ordering::Relaxed) {
@@ -236,6 +252,7 @@ impl State {
         Some(job)
     }
 
+    /// Estimated time until the waiting jobs are computed, from 1 s to 60 s.
     fn seconds_to_drain(&self) -> u64 {
         let seconds = self.positions as f64 / self.pace.positions_per_second().max(1.0);
         (seconds.ceil() as u64).clamp(1, 60)
@@ -266,7 +283,7 @@ mod tests {
         }
     }
 
-    /// Returns a queue whose pace comes from very fast calls.
+    /// Returns a queue that has measured very fast calls, so that time does not limit the size of calls.
     fn queue(jobs_max: usize, positions_max: usize, calls_max: usize) -> Queue {
         let queue = Queue::new(jobs_max, positions_max, calls_max, Duration::from_secs(1));
         [10, 20].iter().for_each(|positions| queue.lock().pace.add(*positions, Duration::from_micros(1)));
@@ -301,15 +318,15 @@ mod tests {
         let queue = Queue::new(10, 1000, 9, Duration::from_millis(50));
         let push = || queue.push([1, 1, 1, 1].map(|rows| job(rows, later())).into()).unwrap();
         push();
-        // The pace is still unknown.
+        // No call has been measured yet.
         assert_eq!(rows(queue.take(LIMITS, |_, _| true)), [1, 1, 1, 1]);
         push();
-        // 33 positions take 50 ms.
+        // Two calls of 1.5 ms per position: 33 positions take 50 ms, so a call has at most 32.
         queue.call_ended(20, Duration::from_millis(30));
         queue.lock().calls += 1;
         queue.call_ended(40, Duration::from_millis(60));
         assert_eq!(rows(queue.take(LIMITS, |_, _| true)), [1, 1, 1]);
-        // A single job may take longer.
+        // A single job may take longer than the time of a call.
         queue.push([9, 1].map(|rows| job(rows, later())).into()).unwrap();
         assert_eq!(rows(queue.take(LIMITS, |_, _| true)), [1, 1]);
         assert_eq!(rows(queue.take(LIMITS, |_, _| true)), [9]);

@@ -1,4 +1,4 @@
-//! a file that is replaced  =>  the new model is loaded and tested while the old one serves, and no request fails
+//! a model file is replaced  =>  the server loads and tests the new model while the old one serves; no request fails
 
 #[path = "../../tests/common/mod.rs"]
 mod artifacts;
@@ -13,7 +13,7 @@ use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// One of two versions of a model: y = 2x + 1, applied once or twice.
+/// One of two versions of a model: it applies y = 2x + 1 once or twice.
 fn version(twice: bool) -> Builder {
     let mut b = Builder::new();
     b.symbol("batch", SymbolKind::Input, 1, Some(100));
@@ -36,7 +36,7 @@ fn expected(twice: bool) -> Vec<f32> {
     rows_data(1, 0).into_iter().map(|x| if twice { once(once(x)) } else { once(x) }).collect()
 }
 
-/// Writes a new file next to the old one and renames it, as the compiler does.
+/// Writes a new file next to the old one and renames it to the old name, as the compiler does.
 fn replace(model: &Builder, path: &Path) {
     let beside = path.with_extension("new");
     model.write(&beside);
@@ -72,7 +72,7 @@ fn a_renamed_file_is_served_without_a_request_that_fails() {
                 while !stop.load(std::sync::atomic::Ordering::Relaxed) {
                     let answer = server.post_json(INFER, &rows_request(1, 0));
                     let version: u64 = answer.json()["model_version"].as_str().unwrap().parse().unwrap();
-                    // Odd versions are the first model, even ones the second; every answer matches its version.
+                    // Odd versions apply the function once, even ones twice; every answer matches its version.
                     assert_eq!(answer.numbers(), both[1 - (version % 2) as usize], "{}", answer.text());
                     n += 1;
                 }
@@ -89,12 +89,12 @@ fn a_renamed_file_is_served_without_a_request_that_fails() {
             assert!(client.join().unwrap() > 10);
         }
     });
-    // Without a signal, the change is noticed a little later.
+    // Without a signal, the server notices the change when it next checks its files, once a second.
     replace(&version(true), &path);
     wait_for_version(&server, "12");
     let metrics = server.get("/metrics").text();
     assert!(metrics.contains(r#"sardonyx_loads_total{model="m",outcome="ok"} 12"#), "{metrics}");
-    // Nothing of the old models stays mapped.
+    // None of the old models' files, which are deleted, stays mapped.
     let until = Instant::now() + Duration::from_secs(10);
     while !server.mapped_and_deleted().is_empty() {
         assert!(Instant::now() < until, "{:?}", server.mapped_and_deleted());
@@ -122,7 +122,7 @@ fn a_damaged_file_leaves_the_old_model() {
         std::thread::sleep(Duration::from_millis(5));
     }
     assert_eq!(server.post_json(INFER, &rows_request(1, 0)).numbers(), expected(false));
-    // A file that failed is not tried again until it changes.
+    // A file that could not be loaded is not tried again until it changes.
     std::thread::sleep(Duration::from_millis(1500));
     assert!(server.get("/metrics").text().contains(r#"outcome="failed"} 1"#));
     std::fs::remove_file(&path).unwrap();
@@ -152,7 +152,7 @@ fn models_are_loaded_and_unloaded_where_that_is_allowed() {
     assert_eq!(server.post("/v2/repository/models/m/unload", &[], b"").status, 200);
     server.get("/v2/models/m").refused(404);
     assert_eq!(index(json!({})), json!([line("m", "", "UNAVAILABLE"), line("n", "1", "READY")]));
-    // An unloaded model stays unloaded until it is loaded again, as a new version.
+    // SIGHUP does not load an unloaded model again; a request to load it does, as a new version.
     server.signal(libc::SIGHUP);
     std::thread::sleep(Duration::from_millis(200));
     server.get("/v2/models/m").refused(404);

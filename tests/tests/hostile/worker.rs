@@ -1,4 +1,4 @@
-//! seeds  =>  one mutant after the other in this process, with a line of output before and after each
+//! seeds  =>  one mutant after the other is tried in this process, with a line of output before and after each
 
 use crate::{Kind, Outcome, Subject};
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -12,14 +12,17 @@ use std::time::Duration;
 /// Counts the bytes that are requested through Rust's allocator.
 struct Counting;
 
+/// Bytes that are allocated now.
 static LIVE: AtomicUsize = AtomicUsize::new(0);
+/// Largest value of `LIVE` since the mutant began.
 static PEAK: AtomicUsize = AtomicUsize::new(0);
+/// Largest single request since the mutant began.
 static LARGEST: AtomicUsize = AtomicUsize::new(0);
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-// SAFETY: every call is forwarded unchanged to the system's allocator.
+// SAFETY: every call is forwarded, unchanged, to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size());
@@ -53,14 +56,16 @@ fn count(bytes: usize) {
     PEAK.fetch_max(live, Ordering::Relaxed);
 }
 
+/// Message of the last panic, in one line.
 static PANIC: Mutex<String> = Mutex::new(String::new());
 
+/// Tries the mutants of these seeds; writes `begin SEED` before each, and its outcome after it.
 pub fn run(kind: &Kind, seeds: Range<u64>) {
     std::panic::set_hook(Box::new(|info| {
         *PANIC.lock().unwrap_or_else(|e| e.into_inner()) = info.to_string().replace('\n', " ");
     }));
     let mut subject = (kind.open)();
-    // A first attempt, so that what is loaded and started once is not charged to a mutant.
+    // The first attempt does not count: it allocates what the process loads and starts only once.
     let _ = catch_unwind(AssertUnwindSafe(|| subject.attempt(0)));
     limit_address_space(kind.bytes_max);
     for seed in seeds {
@@ -77,7 +82,8 @@ pub fn run(kind: &Kind, seeds: Range<u64>) {
     }
 }
 
-/// Tries one mutant; prints its outcome, the path of its copy, and the memory that it requested.
+/// Tries one mutant; prints its outcome, the path of its copy, its largest request, and the process's peak of allocated
+/// bytes, which includes what the process loads only once.
 pub fn show(kind: &Kind, seed: u64) {
     let mut subject = (kind.open)();
     match attempt(kind, subject.as_mut(), seed) {
@@ -93,6 +99,7 @@ fn largest() -> usize {
     LARGEST.load(Ordering::Relaxed)
 }
 
+/// Tries one mutant. A panic, or use of more processor time or memory than the kind allows, is a fault.
 fn attempt(kind: &Kind, subject: &mut dyn Subject, seed: u64) -> Outcome {
     let before = LIVE.load(Ordering::Relaxed);
     PEAK.store(before, Ordering::Relaxed);
@@ -112,7 +119,7 @@ fn attempt(kind: &Kind, subject: &mut dyn Subject, seed: u64) -> Outcome {
     }
 }
 
-/// Writes a line. Ends the worker if nothing reads the pipe any more.
+/// Writes a line. Ends the worker if that fails, because the test no longer reads the pipe.
 fn say(line: &str) {
     let mut out = std::io::stdout();
     if writeln!(out, "{line}").and_then(|()| out.flush()).is_err() {
@@ -127,7 +134,8 @@ fn processor_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Limits the further growth of the address space, and so of what bypasses Rust's allocator (LLVM, mappings).
+/// Limits the further growth of the address space. This also limits memory that is not requested through Rust's
+/// allocator, such as LLVM's and mapped files.
 fn limit_address_space(bytes_max: usize) {
     let pages = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages: u64 = pages.split(' ').next().and_then(|n| n.parse().ok()).expect("Linux says how large we are");

@@ -1,4 +1,4 @@
-//! Every answer has the bits of its request alone, over every interface, with many clients at the same time
+//! With many clients at once, over every interface, each answer is bitwise equal to that of a run without a server
 
 use crate::common::Server;
 use crate::common::grpc::{Sender, call, connect};
@@ -12,15 +12,16 @@ use sardonyx_tests::trust::trusted;
 use serde_json::json;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+/// Number of clients that send requests at the same time.
 const CLIENTS: usize = 24;
 
-/// Token ids of a text of 1 to 64 tokens; the texts differ from each other.
+/// Returns the token ids of a text of 1 to 64 tokens; different requests have different texts.
 pub fn ids(request: usize) -> Vec<i64> {
     let length = 1 + (request * 37) % 64;
     (0..length).map(|i| 1000 + ((request * 7919 + i * 104_729) % 20_000) as i64).collect()
 }
 
-/// Embedding that the artifact computes from a text without a server.
+/// Returns the embedding that a session computes for a single text, without a server.
 pub fn alone(session: &Session, ids: &[i64]) -> Vec<f32> {
     let tensor = |values: Vec<i64>| Tensor::from_vec(vec![1, ids.len()], values);
     let inputs = [
@@ -32,8 +33,8 @@ pub fn alone(session: &Session, ids: &[i64]) -> Vec<f32> {
     outputs["sentence_embedding"].to_vec().unwrap()
 }
 
-/// Embedding from the server, over each interface in turn: OpenAI's with numbers or base64, KServe's in
-/// JSON, in binary or over gRPC.
+/// Returns the embedding that the server computes. The number of the request selects one of five interfaces: OpenAI's
+/// with numbers or base64, KServe's over gRPC, in JSON or in binary.
 fn served(server: &Server, grpc: &mut Grpc, request: usize, ids: &[i64]) -> Vec<f32> {
     let dims = [1, ids.len()];
     if request % 5 < 2 {
@@ -120,7 +121,8 @@ impl Grpc {
     }
 }
 
-fn have_the_bits_of_each_text_alone(precision: Precision, requests: usize) {
+/// Sends requests from all clients to servers with one session and with two, and compares each answer with [`alone`].
+fn check_bits(precision: Precision, requests: usize) {
     let folder = tempfile::tempdir().unwrap();
     let path = embedder(folder.path(), "minilm.sdx", Pooling::Mean, precision);
     let session = Model::load(&path, &trusted()).unwrap().session(&SessionOptions::default()).unwrap();
@@ -150,11 +152,11 @@ fn have_the_bits_of_each_text_alone(precision: Precision, requests: usize) {
 #[test]
 #[ignore = "the suite `serving`"]
 fn every_answer_has_the_bits_of_the_text_alone() {
-    have_the_bits_of_each_text_alone(Precision::F32, 5000);
+    check_bits(Precision::F32, 5000);
 }
 
 #[test]
 #[ignore = "the suite `serving`"]
 fn every_answer_in_bf16_has_the_bits_of_the_text_alone() {
-    have_the_bits_of_each_text_alone(Precision::Bf16, 1000);
+    check_bits(Precision::Bf16, 1000);
 }

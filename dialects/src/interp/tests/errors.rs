@@ -1,4 +1,4 @@
-//! Mistakes in a call, a graph or its symbols, and the error message of each
+//! Mistakes in a call, a graph or its symbols, and the error that each one gives
 
 use super::*;
 use crate::scalar::ScalarFn;

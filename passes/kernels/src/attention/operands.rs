@@ -1,4 +1,4 @@
-//! q[i, d]  =>  scratch[i][d]; k[j, d]  =>  panels [d][32 keys]; v[j, e]  =>  scratch[j][e]: layouts for the products
+//! Copies of operands: q[i, d]  =>  scratch[i][d]; k[j, d]  =>  panels [d][32 keys]; v[j, e]  =>  scratch[j][e]
 
 use super::plan::WIDTH;
 use super::{Item, Keys, State, along, at, ceildiv, has_masks, hoist, plus};
@@ -8,7 +8,7 @@ use crate::contract::transpose;
 use crate::eval::Point;
 
 impl Item<'_> {
-    /// Initialises the state of the rows, and copies the chunk's queries to scratch if they cannot be read in place.
+    /// Initialises the softmax state of the rows; copies the item's queries to scratch if they cannot be read in place.
     pub fn begin(&self, asm: &mut Mlir) {
         let (cx, plan) = (self.cx, self.plan);
         if plan.queries.is_none() {
@@ -24,7 +24,7 @@ impl Item<'_> {
             }
             vec![]
         });
-        // The first block of keys writes the mixtures. If there are no keys, the mixtures are set to 0 here.
+        // The first block of keys overwrites the mixtures (weighted sums of values); without keys, they become 0 here.
         let no_keys = asm.cmpi(CmpI::Sle, self.n_keys, zero);
         asm.if_then(no_keys, |asm| {
             asm.for_loop((zero, self.rows, one), &[], |asm, row, _| {
@@ -38,7 +38,7 @@ impl Item<'_> {
         });
     }
 
-    /// Stores to[row][d] = value of `statement`, for each d at the point of each row.
+    /// Stores to[row][d] = the value of `statement` at d and the point that `point` returns for the row.
     fn stage(&self, asm: &mut Mlir, statement: usize, rows: Val, to: Val, point: impl Fn(&mut Mlir, Val) -> Point) {
         let (cx, plan) = (self.cx, self.plan);
         let (zero, one) = (asm.i64(0), asm.i64(1));
@@ -48,7 +48,7 @@ impl Item<'_> {
             hoist(cx, asm, &mut point, statement, 1 << plan.d);
             along(cx, asm, &point, (plan.d, plan.n_d), masks, |asm, mut point| {
                 let v = point.eval(cx, asm, statement);
-                // The store is not masked: the lanes that the mask excludes are stored in the padding between rows.
+                // The store is not masked: lanes beyond the last d are stored to the padding at the end of the row.
                 let v = asm.widen(v, point.lanes);
                 let d = point.vars[plan.d].expect("inside the loop");
                 let step = asm.i64(plan.row_step());
@@ -60,7 +60,7 @@ impl Item<'_> {
         });
     }
 
-    /// Stores elements from index `at` on: as bf16, of which two share a word, if words are pairs, else as f32.
+    /// Stores elements from index `at` on: as bf16 if a word holds a pair (`self.pairs`), else as f32.
     pub fn store(&self, asm: &mut Mlir, v: Val, (to, at): (Val, Val)) {
         let (v, elem, align) = match self.pairs {
             true => (asm.bf16_bits(v), Elem::I16, 2),
@@ -70,8 +70,8 @@ impl Item<'_> {
         asm.store(v, address, align);
     }
 
-    /// Copies values[j][e] of a block of keys to scratch; if words are pairs, each word holds the values of two
-    /// adjacent keys.
+    /// Copies values[j][e] of a block of keys to scratch. If a word holds a pair, it holds the values of two adjacent
+    /// keys at the same e.
     pub fn copy_values(&self, asm: &mut Mlir, keys: Keys) {
         let (cx, plan) = (self.cx, self.plan);
         let (zero, one) = (asm.i64(0), asm.i64(1));
@@ -100,7 +100,7 @@ impl Item<'_> {
                     let mut other = Point { values: second.values.clone(), ..point.clone() };
                     other.vars[plan.j] = second.vars[plan.j];
                     let upper = other.eval(cx, asm, plan.value);
-                    // After the last key, the weight is 0; the value that is multiplied by it must be finite.
+                    // The last pair may lack its second key. Then the weight is 0, and the value must be finite.
                     let none = asm.zero(upper.ty);
                     let there = asm.widen(*there, upper.ty.lanes);
                     let upper = asm.select(there, upper, none);
@@ -117,7 +117,7 @@ impl Item<'_> {
         }
     }
 
-    /// Transposes up to 32 keys of a block, from key `first` of the block on, into `panel`.
+    /// Transposes up to 32 keys, from key `first` of the block on, into `panel`.
     pub fn transpose_keys(&self, asm: &mut Mlir, keys: Keys, first: Val, panel: Val) {
         let (cx, plan) = (self.cx, self.plan);
         let (zero, width) = (asm.i64(0), asm.i64(WIDTH));
@@ -145,7 +145,7 @@ impl Item<'_> {
         self.transpose_panel(asm, (source, step), n, panel);
     }
 
-    /// Stores to[d][j] = source[j · step + d] for `n` keys; the columns after the last key repeat it.
+    /// Stores to[d][j] = source[j · step + d] for `n` keys; the columns after the last key repeat that key.
     fn transpose_panel(&self, asm: &mut Mlir, (source, step): (Val, Val), n: Val, to: Val) {
         let (n_words, lanes) = (self.n_words(), self.cx.lanes() as i64);
         let (zero, one, width, by) = (asm.i64(0), asm.i64(1), asm.i64(WIDTH), asm.i64(lanes));
@@ -192,7 +192,7 @@ impl Item<'_> {
     }
 }
 
-/// Packs two f32 whose values are those of bf16 into one word, the first in the lower half.
+/// Packs two f32 that bf16 represents exactly into one word of two bf16, the first in the lower half.
 fn word(asm: &mut Mlir, first: Val, second: Val) -> Val {
     let [first, second] = [first, second].map(|v| asm.cast(Cast::Bitcast, v, Elem::I32));
     let sixteen = asm.int(16, first.ty);

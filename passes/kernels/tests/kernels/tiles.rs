@@ -1,7 +1,7 @@
 //! Emulation of AMX tiles on CPUs without AMX: a signal handler executes the trapped instructions
 //!
-//! The emulation does not show the speed of the code, but its results, the addresses that it accesses, and whether the
-//! tile shapes that it configures fit one another. A CPU that has tiles executes the instructions itself.
+//! The emulation tests the results of the code, the addresses that it accesses, and whether the tile shapes that it
+//! configures fit one another; it does not show the speed. A CPU with AMX executes the instructions itself.
 
 use crate::harness;
 use half::bf16;
@@ -9,7 +9,8 @@ use sardonyx_kernels::{Extension, Level};
 use std::cell::UnsafeCell;
 use std::sync::Once;
 
-/// Returns the levels that this CPU executes, and the first level with tiles if this CPU has all its other extensions.
+/// Returns the levels that this CPU executes. If it lacks tiles only, installs the emulation and adds the first level
+/// with tiles.
 pub fn executed(levels: &[Level]) -> Vec<Level> {
     let rest: Vec<Level> = levels.iter().copied().filter(|v| !v.has(Extension::Tiles)).collect();
     let mut executed = harness::executed(levels);
@@ -36,13 +37,14 @@ struct Tile {
 const NONE: Tile = Tile { rows: 0, bytes: 0, data: [[0; MAX_BYTES]; MAX_ROWS] };
 
 thread_local! {
-    /// The tiles of this thread, empty until the thread configures them.
+    /// The tiles of this thread, without rows until the thread configures them.
     static TILES: UnsafeCell<[Tile; 8]> = const { UnsafeCell::new([NONE; 8]) };
 }
 
+/// Installs the signal handler, once.
 fn install() {
     static ONCE: Once = Once::new();
-    // SAFETY: the handler has the signature that the flag requires, and the structure is complete.
+    // SAFETY: the handler has the signature that `SA_SIGINFO` requires, and the structure is initialised.
     ONCE.call_once(|| unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = handle as *const () as usize;
@@ -51,9 +53,9 @@ fn install() {
     });
 }
 
-/// Executes the instruction that trapped and continues after it.
+/// Executes the instruction that trapped and lets the thread continue after it; aborts the process if it cannot.
 unsafe extern "C" fn handle(_: libc::c_int, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: the system passes the registers of this thread, and the code that trapped is readable.
+    // SAFETY: the kernel passes the registers of this thread, and the instruction that trapped is readable.
     unsafe {
         let registers = &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs;
         let at = registers[libc::REG_RIP as usize] as *const u8;
@@ -68,13 +70,13 @@ unsafe extern "C" fn handle(_: libc::c_int, _: *mut libc::siginfo_t, context: *m
     }
 }
 
-/// A trapped instruction and the registers before it.
+/// A trapped instruction, and the registers at that point.
 struct Trapped<'a> {
     code: *const u8,
     registers: &'a [i64],
 }
 
-/// An operand in memory: the address of its first byte, and the distance between its rows.
+/// A tile operand in memory: the address of its first byte, and the distance between its rows in bytes.
 struct Place {
     address: *mut u8,
     stride: i64,
@@ -95,9 +97,10 @@ impl Trapped<'_> {
         self.registers[order[number as usize] as usize]
     }
 
-    /// Executes the instruction and returns its length. An instruction that no CPU would execute is an error.
+    /// Executes the instruction and returns its length in bytes. Errors: the instruction is not emulated, or would trap
+    /// on CPUs with tiles as well.
     unsafe fn carry_out(&self, tiles: &mut [Tile; 8]) -> Result<usize, &'static str> {
-        // SAFETY: the code is one instruction, and its operands are those of the code under test.
+        // SAFETY: only bytes of one instruction are read, and its memory operand is one of the code under test.
         unsafe {
             if self.byte(0) != 0xC4 || self.byte(1) & 0x1F != 2 || self.byte(2) & 0x84 != 0 {
                 return Err("a trapped instruction has nothing to do with tiles\n");
@@ -132,7 +135,7 @@ impl Trapped<'_> {
         }
     }
 
-    /// Returns the operand in memory, and the length of the instruction.
+    /// Decodes the operand in memory. Returns it with the length of the instruction.
     unsafe fn place(&self) -> Result<(Place, usize), &'static str> {
         // SAFETY: only bytes of one instruction are read.
         unsafe {
@@ -169,6 +172,7 @@ impl Trapped<'_> {
     }
 }
 
+/// Executes `ldtilecfg`: sets the shapes of all tiles and clears them.
 fn configure(tiles: &mut [Tile; 8], shapes: &[u8; 64]) -> Result<(), &'static str> {
     let reserved = || shapes[2..16].iter().chain(&shapes[32..48]).chain(&shapes[56..]);
     if shapes[0] != 1 || reserved().any(|b| *b != 0) {
@@ -195,7 +199,7 @@ unsafe fn load(tile: &mut Tile, place: &Place) -> Result<(), &'static str> {
     }
     clear(tile);
     for row in 0..tile.rows {
-        // SAFETY: the tested code loads from this memory.
+        // SAFETY: the code under test loads from this memory.
         unsafe {
             let from = place.address.offset(row as isize * place.stride as isize);
             std::ptr::copy_nonoverlapping(from, tile.data[row].as_mut_ptr(), tile.bytes);
@@ -209,7 +213,7 @@ unsafe fn store(tile: &Tile, place: &Place) -> Result<(), &'static str> {
         return Err("a tile without a shape is stored\n");
     }
     for row in 0..tile.rows {
-        // SAFETY: the tested code stores to this memory.
+        // SAFETY: the code under test stores to this memory.
         unsafe {
             let to = place.address.offset(row as isize * place.stride as isize);
             std::ptr::copy_nonoverlapping(tile.data[row].as_ptr(), to, tile.bytes);
@@ -218,9 +222,10 @@ unsafe fn store(tile: &Tile, place: &Place) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// sums[m][n] += Σk a[m][k] · b[k][n] over words of 32 bits, where `row` accumulates one row of `a`.
+/// Computes sums[n] += Σk a[k] · b[k][n] for one row of `sums` and of `a`; an element is a word of 32 bits.
 type Row = fn(&mut [u8; MAX_BYTES], &[u8], &Tile);
 
+/// Computes sums[m][n] += Σk a[m][k] · b[k][n]; `row` computes one row.
 fn multiply(tiles: &mut [Tile; 8], [sums, a, b]: [usize; 3], row: Row) -> Result<(), &'static str> {
     let [s, x, y] = [sums, a, b].map(|i| tiles[i]);
     if sums == a || sums == b || a == b {
@@ -239,8 +244,8 @@ fn word(bytes: &[u8], at: usize) -> [u8; 4] {
     [bytes[4 * at], bytes[4 * at + 1], bytes[4 * at + 2], bytes[4 * at + 3]]
 }
 
-/// Multiplies bf16 elements in pairs. Even and odd elements have separate f32 accumulators, rounded to nearest;
-/// subnormals are flushed to 0.
+/// Multiplies words of two bf16 as `tdpbf16ps` does. Even and odd elements have separate f32 accumulators, whose sum is
+/// added to `sums` at the end. Each operation rounds to nearest; subnormals are flushed to 0.
 fn pairs(sums: &mut [u8; MAX_BYTES], a: &[u8], b: &Tile) {
     let flushed = |v: f32| if v.is_subnormal() { 0f32.copysign(v) } else { v };
     let both = |w: [u8; 4]| [[w[0], w[1]], [w[2], w[3]]].map(|e| flushed(bf16::from_le_bytes(e).to_f32()));
@@ -258,7 +263,7 @@ fn pairs(sums: &mut [u8; MAX_BYTES], a: &[u8], b: &Tile) {
     }
 }
 
-/// Multiplies unsigned bytes by signed bytes, accumulated in wrapping i32.
+/// Multiplies words of four unsigned bytes by words of four signed bytes, accumulated in wrapping i32 (`tdpbusd`).
 fn bytes(sums: &mut [u8; MAX_BYTES], a: &[u8], b: &Tile) {
     for n in 0..b.bytes / 4 {
         let mut sum = i32::from_le_bytes(word(sums, n));

@@ -1,4 +1,4 @@
-//! operations on arrays that would be quadratic as maps and reductions: sorted order, scatter, Fourier transform
+//! Array operations that would take quadratic time as maps and reductions: sorted order, scatter, Fourier transform
 
 use super::{Budget, fourier, order, scatter, unfit};
 use crate::reduction::Reduction;
@@ -8,19 +8,19 @@ use std::fmt;
 /// An operation on whole arrays, with its attributes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ArrayOp {
-    /// x [.., n], k  =>  i64 [.., k]: the indices of the first k elements of each sorted row. Ties go to the lower
-    /// index; NaN is larger than any number.
+    /// x [.., n], k  =>  i64 [.., k]: for each row, the indices of the k elements that come first when it is sorted.
+    /// Equal elements are in the order of their indices; NaN is larger than any number.
     Order {
         /// Whether rows are sorted from the largest element to the smallest.
         descending: bool,
     },
-    /// x [l, r], rows i64 [m], updates [m, r]  =>  x in which each update in turn is combined with the row that `rows`
-    /// names or, without a function, replaces it. A row outside of x is an error.
+    /// x [l, r], rows i64 [m], updates [m, r]  =>  a copy of x. In their order, each update is combined with the row of
+    /// the copy that `rows` names or, without a function, replaces it. A row outside of 0..l is an error.
     Scatter {
         /// The function that combines an update with its row; `None` if the update replaces the row.
         f: Option<Reduction>,
     },
-    /// x f64 [.., n, 2]  =>  y[k] = Σ x[j] exp(∓2πi jk / n) over j, not scaled
+    /// complex x, f64 [.., n, 2]  =>  y[k] = Σ x[j] exp(∓2πi jk / n) over j, not scaled, of the same shape
     Fourier {
         /// Whether the exponent is positive: the inverse transform, except for the factor 1/n.
         inverse: bool,
@@ -48,7 +48,7 @@ impl ArrayOp {
         }
     }
 
-    /// Parses text that `Display` has written, such as `Scatter fn=add`.
+    /// Parses text written by `Display`, such as `Scatter fn=add`; `None` for any other text.
     pub fn parse(text: &str) -> Option<ArrayOp> {
         let functions = [None].into_iter().chain(Reduction::ALL.map(Some)).map(|f| ArrayOp::Scatter { f });
         let flags = [false, true].into_iter();
@@ -65,7 +65,7 @@ impl ArrayOp {
         }
     }
 
-    /// Whether the result may have this type and rank.
+    /// Whether operands of these ranks can have a result of this type and rank.
     pub fn admits(&self, ranks: &[usize], dtype: DType, rank: usize) -> bool {
         let typed = match self {
             ArrayOp::Order { .. } => dtype == DType::I64,
@@ -75,7 +75,7 @@ impl ArrayOp {
         typed && ranks.first() == Some(&rank)
     }
 
-    /// Computes the result. Errors: E0303 if the operands do not fit.
+    /// Computes the result. Errors: E0303 if the operands do not fit; E0304, E0305 or E0306 at a limit of `budget`.
     pub fn run(&self, args: &[Tensor], budget: &Budget) -> Result<Tensor> {
         match (self, args) {
             (ArrayOp::Order { descending }, [x, count]) => order::order(x, count, *descending, budget),

@@ -1,4 +1,4 @@
-//! the pixel formats to which an image is decoded; without the feature `image`, decoding is refused
+//! The pixel formats to which an image is decoded; without the feature `image`, decoding is an error
 
 #[cfg(feature = "image")]
 mod decode;
@@ -13,15 +13,16 @@ pub enum Pixels {
     Rgb,
     /// Blue, green, red.
     Bgr,
-    /// Luma only: one channel.
+    /// One channel: luma.
     Grayscale,
 }
 
 impl Pixels {
-    /// All formats, each at the index that represents it in a plan.
+    /// All formats; a plan stores a format as its index in this array.
     pub const ALL: [Pixels; 3] = [Pixels::Rgb, Pixels::Bgr, Pixels::Grayscale];
 }
 
+/// Returns the error E0405: this build contains no image decoder.
 #[cfg(not(feature = "image"))]
 pub fn decode(_file: &crate::Tensor, _pixels: Pixels, _budget: &super::Budget) -> crate::Result<crate::Tensor> {
     Err(super::left_out("ImageDecoder", "image"))

@@ -1,13 +1,15 @@
-//! steps, their edges, buffers of the arena  =>  SVG drawings
+//! steps, their dependences, buffers of the arena  =>  three SVG drawings: graph, roofline, arena
 
 use super::layout::layered;
 use super::{Block, Page, Point, Roofline, Step, escaped};
 use std::fmt::Write;
 
+/// Width and height of a step's box in the graph.
 const BOX: (usize, usize) = (168, 34);
+/// Distance between adjacent boxes, horizontally and vertically.
 const GAP: (usize, usize) = (18, 26);
 
-/// The graph of steps and their dependences, with a repeated layer drawn once.
+/// Draws the graph of steps and their dependences; a repeated layer is drawn once.
 pub fn graph(page: &Page) -> String {
     let shown = page.shown();
     let edges = page.edges_shown();
@@ -17,7 +19,7 @@ pub fn graph(page: &Page) -> String {
     let mut in_row = vec![0; rows];
     places.iter().for_each(|place| in_row[place.row] += 1);
     let center = |i: usize| {
-        // Rows with fewer boxes are centred.
+        // A row with fewer boxes than the widest row is centred.
         let left = (columns - in_row[places[i].row]) * (BOX.0 + GAP.0) / 2;
         let x = GAP.0 + left + places[i].column * (BOX.0 + GAP.0) + BOX.0 / 2;
         (x, GAP.1 + places[i].row * (BOX.1 + GAP.1) + BOX.1 / 2)
@@ -34,7 +36,7 @@ pub fn graph(page: &Page) -> String {
         let _ = writeln!(out, "<path class=\"edge\" data-from=\"{a}\" data-to=\"{b}\" d=\"{path}\"/>");
     }
     for (at, &i) in shown.iter().enumerate() {
-        let Step { name: runs, class, origins, .. } = &page.steps[i];
+        let Step { name, class, origins, .. } = &page.steps[i];
         let ((x, y), times) = (center(at), page.times(i));
         let (left, top) = (x - BOX.0 / 2, y - BOX.1 / 2);
         let (node, class) = (origins.last().map_or("", |name| last_part(name)), escaped(class));
@@ -46,7 +48,7 @@ pub fn graph(page: &Page) -> String {
             BOX.0,
             BOX.1,
             y - 3,
-            escaped(runs),
+            escaped(name),
             y + 11,
             escaped(node),
         );
@@ -54,7 +56,7 @@ pub fn graph(page: &Page) -> String {
     out + "</svg>\n"
 }
 
-/// The last components of a node's name that fit into a box.
+/// Returns the last components of a node's name that fit into a box; if none fits, the last characters.
 fn last_part(name: &str) -> &str {
     const CHARS_MAX: usize = 26;
     let mut from = name.len();
@@ -69,10 +71,14 @@ fn last_part(name: &str) -> &str {
     if from == name.len() { &name[begin..] } else { &name[from..] }
 }
 
+/// Width and height of the roofline plot.
 const PLOT: (f64, f64) = (560.0, 320.0);
+/// Distance from the plot's border to the axes, horizontally and vertically.
 const MARGIN: (f64, f64) = (56.0, 34.0);
 
-/// The roofline: operations per byte and per second, on logarithmic axes, below the limits of the device.
+/// Draws the roofline on logarithmic axes: the limits of the device, and for each step a point at its operations per
+/// byte and predicted operations per second, with a second point if the step was measured. Points of slower steps are
+/// larger.
 pub fn roofline(page: &Page, device: &Roofline) -> String {
     let points: Vec<(usize, &Point, f64)> = (page.shown().into_iter())
         .filter_map(|i| Some((i, page.steps[i].point.as_ref()?)))
@@ -154,6 +160,7 @@ pub fn roofline(page: &Page, device: &Roofline) -> String {
     out
 }
 
+/// Label of 10^e on an axis.
 fn power(e: i32) -> String {
     match e {
         -3..=3 => format!("{}", 10f64.powi(e)),
@@ -161,7 +168,8 @@ fn power(e: i32) -> String {
     }
 }
 
-/// The arena: steps on the horizontal axis, bytes on the vertical one, a rectangle for the lifetime of each buffer.
+/// Draws the arena: steps on the horizontal axis, bytes on the vertical one, and for each buffer a rectangle over its
+/// live range and its addresses.
 pub fn arena(page: &Page) -> String {
     let (width, height) = (900.0, 260.0);
     let total = page.blocks.iter().map(|b| b.offset.saturating_add(b.bytes)).max().unwrap_or(1).max(1) as f64;

@@ -1,9 +1,9 @@
 //! for %0.. by blocks { s[j] = Σ left · right; r = reduce f(s); o = reduce g(s, r, load e) }: threads along j, then e
 //!
-//! Handles any kernel with a deep space, in the order of its statements. A block takes one point of the outer
-//! variables that the deep reductions depend on; the other outer variables are its *own*: its threads are distributed
-//! along them. Statements that depend on no own variable are computed by threads along the inner points and passed
-//! through shared memory to the threads along own variables, a limited number of points at a time.
+//! Handles any kernel with a deep space, in the order of its statements. A block computes one point of the outer
+//! variables on which deep reductions depend; along the other outer variables, called *own*, the work is divided among
+//! the block's threads. Statements that depend on no own variable are first computed by threads along the inner points,
+//! and passed through shared memory to the threads along own variables, a limited number of points at a time.
 
 use super::super::Form;
 use super::super::index::index;
@@ -21,14 +21,15 @@ use sardonyx_dialects::scalar::ReduceFn;
 /// Number of threads of a block.
 pub const THREADS: i64 = 128;
 
-/// Maximum number of inner points with values in shared memory at a time, and maximum bytes of these values.
+/// Maximum number of inner points whose values are in shared memory at a time.
 const POINTS_MAX: i64 = 256;
+/// Maximum bytes of these values.
 const SHARED_MAX: i64 = 32 * 1024;
 
-/// Statements that one traversal of the inner points computes.
+/// What one traversal of the inner points computes.
 #[derive(Clone, Debug, Default)]
 pub struct Walk {
-    /// (statement, function, argument) of each reduction.
+    /// Each reduction: its statement, its function, and the statement of its argument.
     pub reductions: Vec<(usize, ReduceFn, usize)>,
     /// Indices of the stores that are executed at each inner point.
     pub stores: Vec<usize>,
@@ -36,18 +37,22 @@ pub struct Walk {
     pub handed: Vec<usize>,
 }
 
+/// Plan of a kernel with a deep space.
 #[derive(Clone, Debug)]
 pub struct Plain {
-    /// Outer variables that are divided among blocks (`shared`), and among the threads of a block (`own`).
+    /// Outer variables whose points are divided among blocks.
     pub shared: Vec<usize>,
+    /// Outer variables whose points are divided among the threads of a block.
     pub own: Vec<usize>,
-    /// Walks of threads along inner points, then walks of threads along own variables.
+    /// Walks in which the threads divide the inner points among themselves; these come first.
     pub together: Vec<Walk>,
+    /// Walks in which each thread visits all inner points for its own point.
     pub alone: Vec<Walk>,
-    /// Indices of the stores that are executed once per outer point: by the block, and by the threads.
+    /// Indices of the stores that depend on no inner and no own variable; one thread of the block executes them.
     pub block_stores: Vec<usize>,
+    /// Indices of the stores that depend on own variables but on no inner one; each thread executes them.
     pub own_stores: Vec<usize>,
-    /// Number of inner points in shared memory at a time.
+    /// Number of inner points whose values are in shared memory at a time.
     pub points: i64,
 }
 
@@ -106,31 +111,32 @@ impl Plain {
 }
 
 impl Walk {
-    /// Statements that the walk evaluates at a point: arguments of its reductions, stored values, and indices of
-    /// stores.
+    /// Statements that the walk needs at each point: arguments of its reductions, stored values, and indices of stores.
     pub fn roots(&self, def: &KernelDef) -> Vec<usize> {
         let stored = self.stores.iter().flat_map(|w| of_store(&def.stores[*w]));
         self.reductions.iter().map(|r| r.2).chain(stored).collect()
     }
 }
 
+/// Statements that a store reads: its value, and values in its index.
 pub fn of_store(write: &Write) -> Vec<usize> {
     [vec![write.value], access_values(&write.access)].concat()
 }
 
-/// Number of consecutive reductions over inner points that each statement waits for.
+/// Returns, by statement, the length of the longest chain of dependent reductions over inner points that ends with it
+/// or before it.
 fn stages(def: &KernelDef, deps: &[VarSet]) -> Vec<usize> {
-    let mut of: Vec<usize> = vec![];
+    let mut stages: Vec<usize> = vec![];
     for (k, step) in def.body.iter().enumerate() {
-        let before = def.operands(k).into_iter().map(|a| of[a]).max().unwrap_or(0);
-        let waits = matches!(step.op, Op::Reduce { arg, .. } if deps[arg] & def.deep_vars() == 0);
-        of.push(before + waits as usize);
+        let before = def.operands(k).into_iter().map(|a| stages[a]).max().unwrap_or(0);
+        let is_reduction = matches!(step.op, Op::Reduce { arg, .. } if deps[arg] & def.deep_vars() == 0);
+        stages.push(before + is_reduction as usize);
     }
-    of
+    stages
 }
 
-/// Statements that depend on inner variables but on no own variable, and are roots or operands of statements that
-/// depend on own variables.
+/// Statements whose values pass through shared memory: they depend on inner variables but on no own variable, and are
+/// roots or operands of statements that depend on both.
 fn handed(def: &KernelDef, deps: &[VarSet], own: VarSet, roots: &[usize]) -> Vec<usize> {
     let inner = def.inner_vars() & !def.deep_vars();
     let (mut open, mut seen, mut found) = (roots.to_vec(), vec![], vec![]);
@@ -154,7 +160,7 @@ fn bytes(def: &KernelDef, k: usize) -> i64 {
     scalar::register(def.body[k].dtype).bits().max(32) as i64 / 8
 }
 
-/// Context shared by the parts of a block's code.
+/// What the functions that emit a block's code share.
 struct Block<'a> {
     cx: &'a Cx<'a, Ptx>,
     plan: &'a Plain,
@@ -177,8 +183,8 @@ pub fn emit(cx: &Cx<Ptx>, asm: &mut Ptx, plan: &Plain) -> Form {
         block.together(asm, walk, &mut point, &mut variables);
     }
     let zero = asm.i64(0);
-    let speaks = asm.cmpi(CmpI::Eq, thread, zero);
-    asm.if_then(speaks, |asm| {
+    let is_first = asm.cmpi(CmpI::Eq, thread, zero);
+    asm.if_then(is_first, |asm| {
         let mut point = point.clone();
         block.stores(asm, &mut point, &plan.block_stores);
     });
@@ -192,7 +198,7 @@ pub fn emit(cx: &Cx<Ptx>, asm: &mut Ptx, plan: &Plain) -> Form {
     Form { variables, ..Form::of_items(&plan.blocks(def), 1, THREADS) }
 }
 
-/// Sets some variables to a point given by its number, with the last variable as the fastest index.
+/// Sets variables to the point with this number; the last variable varies fastest.
 fn set(cx: &Cx<Ptx>, asm: &mut Ptx, point: &mut Point, vars: &[usize], number: Val) {
     let extents: Vec<Val> = vars.iter().map(|v| cx.extent(asm, *v)).collect();
     for (v, at) in vars.iter().zip(decode(asm, number, &extents)) {
@@ -200,8 +206,8 @@ fn set(cx: &Cx<Ptx>, asm: &mut Ptx, point: &mut Point, vars: &[usize], number: V
     }
 }
 
-/// Evaluates the statements among `roots` and their operands that do not depend on the variables in `coming`, which
-/// get their values later.
+/// Evaluates `roots` and their operands as far as they depend on no variable in `coming`, the set of variables that get
+/// their values later.
 fn hoist(cx: &Cx<Ptx>, asm: &mut Ptx, point: &mut Point, roots: &[usize], coming: VarSet) {
     let ready = |k: &usize| cx.deps[*k] & coming == 0 && !matches!(cx.def.body[*k].op, Op::Const(_));
     let all: Vec<usize> = open_cone(cx.def, point, roots).into_iter().filter(ready).collect();
@@ -212,11 +218,13 @@ fn hoist(cx: &Cx<Ptx>, asm: &mut Ptx, point: &mut Point, roots: &[usize], coming
 }
 
 impl Block<'_> {
+    /// The inner variables.
     fn inner(&self) -> Vec<usize> {
         let first = self.cx.def.outer.len();
         (first..first + self.cx.def.inner.len()).collect()
     }
 
+    /// Initial totals of a walk's reductions.
     fn neutrals(&self, asm: &mut Ptx, walk: &Walk) -> Vec<Val> {
         let def = self.cx.def;
         let one = |r: &(usize, ReduceFn, usize)| {
@@ -226,7 +234,7 @@ impl Block<'_> {
         walk.reductions.iter().map(one).collect()
     }
 
-    /// Updates a walk's totals at one point.
+    /// Combines a walk's totals with the arguments of its reductions at one point.
     fn leaf(&self, asm: &mut Ptx, walk: &Walk, point: &mut Point, totals: &[Val]) -> Vec<Val> {
         let (cx, mut out) = (self.cx, vec![]);
         for ((k, f, arg), total) in walk.reductions.iter().zip(totals) {
@@ -244,7 +252,7 @@ impl Block<'_> {
         }
     }
 
-    /// Runs a walk with threads along inner points.
+    /// Emits a walk in which the threads divide the inner points, then combine their totals.
     fn together(&self, asm: &mut Ptx, walk: &Walk, point: &mut Point, variables: &mut String) {
         let (cx, def) = (self.cx, self.cx.def);
         let roots = walk.roots(def);
@@ -270,14 +278,14 @@ impl Block<'_> {
         }
     }
 
-    /// Runs the walks with threads along own variables. Threads beyond the last point repeat its values but store
-    /// nothing.
+    /// Emits the walks in which each thread has a point of the own variables. Threads beyond the last point compute the
+    /// last point again but store nothing.
     fn alone(&self, asm: &mut Ptx, point: &mut Point) {
         let (cx, def, plan) = (self.cx, self.cx.def, self.plan);
         let own = plan.own.iter().fold(0, |set: VarSet, v| set | 1 << v);
         let stored: Vec<usize> = plan.own_stores.iter().flat_map(|w| of_store(&def.stores[*w])).collect();
         let roots: Vec<usize> = plan.alone.iter().flat_map(|w| w.roots(def)).chain(stored.clone()).collect();
-        // Reductions to come have no value yet; statements that wait for them depend on own variables.
+        // The reductions of these walks have no value yet. They depend on own variables, so this leaves them out.
         hoist(cx, asm, point, &roots, def.inner_vars() | own);
         let count = cx.dim(asm, &plan.own.iter().fold(Dim::constant(1), |p, v| p * def.extent(*v).dim()));
         let (zero, one, step) = (asm.i64(0), asm.i64(1), asm.i64(THREADS));
@@ -345,7 +353,7 @@ impl Block<'_> {
         }
     }
 
-    /// Address in shared memory of the `at`-th handed-over statement's value at point `i`.
+    /// Address in shared memory of the value of statement `walk.handed[at]` at point `i` of those that are in memory.
     fn place(&self, asm: &mut Ptx, walk: &Walk, at: usize, i: Val) -> Val {
         let def = self.cx.def;
         let before: i64 = walk.handed[..at].iter().map(|k| bytes(def, *k) * self.plan.points).sum();

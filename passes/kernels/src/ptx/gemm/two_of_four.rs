@@ -1,10 +1,11 @@
-//! Σ value[m, j] · x[n, 4 · (j / 2) + position(m, j)]  =>  `mma.sp` on the stored halves of A, their positions, and B
+//! Σj value[m, j] · x[n, 4 · (j / 2) + position(m, j)]  =>  `mma.sp` on the stored half of A, its positions, and B
 //!
-//! The sparse matrix is operand A, because only A may be sparse: rows of a tile are rows of the weights, columns are
-//! tokens. A k tile has 64 bytes of stored elements of each row, 128 bytes of each column of B, and a word of positions
-//! per lane for each 16 rows by 64 columns of the matrix. For bf16, both instructions of a k tile take their positions
-//! from this word, the first in lanes 0 and 1 of each quad, the second in lanes 2 and 3; for bytes, each instruction
-//! multiplies 64 columns, and all lanes supply positions (PTX ISA, "mma.sp").
+//! The instruction requires the sparse matrix as operand A, so the rows of a tile are rows of the weights, and its
+//! columns are tokens. With single warps, a k tile has 64 bytes of stored elements of each row of A and 128 bytes of
+//! each column of B. For each 16 rows by 64 columns of the matrix, each lane has one word of positions. For bf16, two
+//! instructions take their positions from such a word: the first from lanes 0 and 1 of each quad, the second from lanes
+//! 2 and 3. For bytes, one instruction multiplies 64 columns, and all lanes supply positions (PTX ISA, "mma.sp").
+//! `warpgroups` uses this plan with larger tiles and `wgmma.sp`.
 
 use super::copy::{log2, shift};
 use super::mma::{Factors, Fragment, Reader, STEP_BYTES, Sums};
@@ -22,40 +23,43 @@ use sardonyx_dialects::scalar::ScalarFn;
 /// Version of PTX that has `mma.sp`.
 pub(super) const VERSION: Version = (7, 1);
 
-/// Tiles, the largest first, all of eight warps.
+/// Tiles for products of single warps, the largest first; each has eight warps.
 static TILES: &[Shape] = &[
     shape(128, 128, TILE_BYTES, (2, 4), 3),
     shape(64, 64, TILE_BYTES, (2, 4), 4),
     shape(64, 32, TILE_BYTES, (4, 2), 4),
 ];
 
-/// Bytes along K of stored elements in a k tile.
+/// Bytes of stored elements of a row in a k tile.
 const TILE_BYTES: i64 = 64;
-/// Number of words of positions of [`TILE_ROWS`] rows by [`TILE_COLUMNS`] columns.
+/// Number of words of positions for [`TILE_ROWS`] rows by [`TILE_COLUMNS`] columns: one for each lane of a warp.
 const LANES: i64 = 32;
-/// Bytes that one copy of positions moves.
+/// Bytes of positions that a thread copies at a time.
 const UNIT_BYTES: i64 = 16;
 
-/// Parts of a product with a 2:4 matrix.
+/// Parts of a kernel that multiplies by a 2:4 matrix.
 pub struct Matched {
     sum: usize,
     factors: Factors,
-    /// Accesses of the stored values and of the dense operand, as if the latter were indexed by the last variable.
+    /// Accesses to the stored values and to the dense operand, as if `k` alone numbered the elements along K.
     value: Access,
     x: Access,
-    /// Buffer of the words of positions, and number of tiles of columns.
+    /// Buffer of the words of positions.
     words: usize,
+    /// Number of columns of the matrix, divided by [`TILE_COLUMNS`].
     tiles: i64,
-    /// The variables of the rows of the matrix, and of the results of one row; the others are batch variables.
+    /// The outer variable that numbers the rows of the matrix.
     m: usize,
+    /// The outer variable that numbers the results of one row; the other outer variables are batch variables.
     n: usize,
-    /// The innermost variable, which numbers the two stored elements of a four.
+    /// The innermost variable, which numbers the two stored elements of each four columns.
     k: usize,
 }
 
 impl Matched {
-    /// The plan with the largest tile that wastes little and gives enough blocks, or with the smallest one. If the
-    /// number of results of a row is open, a launch may take the smallest tile.
+    /// The plan with the largest tile of which more than half of the columns are used and that gives enough blocks, or
+    /// else with the smallest tile. If the extent of `n` is open, the plan also has the smallest tile, for launches
+    /// with few blocks.
     pub fn planned(
         &self,
         def: &KernelDef,
@@ -74,12 +78,12 @@ impl Matched {
         Some(Gemm { small: small.and_then(|small| Some(Box::new(with(small)?))), ..with(shape)? })
     }
 
-    /// The plan of a product of single warps.
+    /// The plan in which single warps, not warpgroups, multiply.
     pub fn of_warps(&self, def: &KernelDef) -> Option<Gemm> {
         self.planned(def, TILES, &|shape| self.with_shape(def, shape))
     }
 
-    /// Finds the parts of a kernel; `None` for any other kernel.
+    /// Finds the parts of a product with a 2:4 matrix; `None` for any other kernel.
     pub fn find(def: &KernelDef) -> Option<Matched> {
         let (sum, product) = def.only_sum()?;
         let Op::Apply { f: ScalarFn::Mul, args } = &def.body[product].op else { return None };
@@ -94,11 +98,11 @@ impl Matched {
         let Op::Apply { f: ScalarFn::Shr, args } = &def.body[shifted].op else { return None };
         let &[word, bit] = &args[..] else { return None };
         let (word, bit) = (widened(def, word)?, index(def, bit)?);
-        // For bytes, the lane has a computed part of its own.
+        // For bytes, the index of the word has a third computed part: the half of the tile that contains the row.
         let [block, lane, of_bytes @ ..] = &word.computed[..] else { return None };
         let m = block.expr.variables().first().copied()?;
 
-        // Variables of extent 1 do not occur, so a matrix of one tile of columns has no variable of tiles.
+        // A variable of extent 1 does not occur, so no variable numbers the tiles if there is one tile of columns.
         let n_outer = def.outer.len();
         let inner: Vec<usize> = (n_outer..def.n_vars()).collect();
         let (tile, words, fours, k) = match inner[..] {
@@ -128,7 +132,8 @@ impl Matched {
             (Some(fours), 2),
             (Some(k), 1),
         ];
-        // Lanes of a row, and where its positions are among them.
+        // Number of lanes that have the positions of a row. The half of the tile that contains the row chooses a lane
+        // for bytes, and bits of the word for bf16.
         let lanes = LANES / HALF_ROWS;
         let (word_stride, half_lane, first_bit) = match types[0] {
             DType::I8 => (lanes / each_word, Some(half), by(0)),
@@ -164,7 +169,7 @@ impl Matched {
             && inner.iter().all(|v| x.stride(*v).is(0))
             && x.stride(m).is(0)
             && [&value, &word, &x].iter().all(|access| def.reads[access.buffer].panels.is_none());
-        // The results of one row: along the last variable that moves the dense operand.
+        // The last outer variable on which the address of the dense operand depends.
         let n = (0..n_outer).rev().find(|v| *v != m && !x.stride(*v).is(0)).filter(|_| ok)?;
         let linear = |access: &Access| {
             let mut line = access.coords[0].clone();
@@ -179,7 +184,7 @@ impl Matched {
         (0..def.outer.len()).filter(move |v| !own.contains(v))
     }
 
-    /// The plan with a tile of this shape; `None` if the last k tile would not be full.
+    /// The plan with a tile of this shape; `None` if K is not a whole number of k tiles.
     pub fn with_shape(&self, def: &KernelDef, shape: &'static Shape) -> Option<Gemm> {
         let element_bytes = def.reads[self.value.buffer].dtype.bytes() as i64;
         let of_k_tile = shape.k_bytes / (TILE_COLUMNS / 2 * element_bytes);
@@ -206,12 +211,13 @@ impl Matched {
     }
 }
 
-/// The access of an unguarded load that a statement widens.
+/// The access of the unguarded load whose value a statement converts.
 fn widened(def: &KernelDef, k: usize) -> Option<Access> {
     let (access, guard) = def.converted_load(k)?;
     guard.is_none().then(|| access.clone())
 }
 
+/// The expression of a statement that computes an index.
 fn index(def: &KernelDef, k: usize) -> Option<&Dim> {
     match &def.body[k].op {
         Op::Index(dim) => Some(dim),
@@ -219,21 +225,23 @@ fn index(def: &KernelDef, k: usize) -> Option<&Dim> {
     }
 }
 
-/// A thread's copies of its part of the positions of every k tile.
+/// What a thread needs to copy its part of the positions of each k tile.
 pub struct PositionStream {
-    /// Condition that the thread copies.
+    /// Whether the thread copies any positions.
     takes_part: Val,
-    /// Bytes to copy; 0 for rows that do not exist, which are filled with zeros.
+    /// Bytes to read; 0 for rows beyond the last one, whose positions are filled with zeros.
     bytes: Val,
+    /// Address in global memory of the positions of the next k tile.
     source: Val,
+    /// Offset in the part of a k tile in shared memory that contains its positions.
     target: Val,
-    /// Bytes from one k tile to the next.
+    /// Bytes from the positions of one k tile to those of the next.
     step: i64,
 }
 
 impl Block<'_> {
-    /// Prepares the copies of positions by thread number `thread`; the block's tile begins at row `m0` and has `rows`
-    /// rows.
+    /// Prepares the copies of positions by thread `thread`. The block's tile begins at row `m0`; `rows` is the number
+    /// of rows from there to the end of the matrix if that may be less than the tile's.
     pub fn positions(&self, asm: &mut Ptx, thread: Val, m0: Val, rows: Option<Val>) -> Option<PositionStream> {
         let (positions, shape) = (self.gemm.positions.as_ref()?, self.gemm.shape);
         let per_line = positions.of_k_tile * POSITION_BYTES / UNIT_BYTES;
@@ -252,7 +260,7 @@ impl Block<'_> {
         let within = asm.int(per_line - 1, Ty::I32);
         let unit = asm.bin(Bin::AndI, thread, within);
         let target = shift(asm, Bin::ShLI, thread, log2(UNIT_BYTES));
-        // Lines of the matrix are `tiles` lines of a tile long.
+        // A line, of 16 rows of the matrix, has positions for `tiles` tiles of columns.
         let first = shift(asm, Bin::ShRUI, m0, log2(TILE_ROWS));
         let line = asm.cast(Cast::ExtUI, line, Elem::I64);
         let line = asm.bin(Bin::AddI, first, line);
@@ -270,7 +278,7 @@ impl Block<'_> {
 }
 
 impl PositionStream {
-    /// Copies the positions of the next k tile to `tile` in shared memory.
+    /// Copies the positions of the next k tile to the address `tile` in shared memory.
     pub fn copy(&self, asm: &mut Ptx, tile: Val) {
         let to = asm.bin(Bin::AddI, tile, self.target);
         let [guard, to, from, bytes] = [self.takes_part, to, self.source, self.bytes].map(|v| asm.operand(v, 0));
@@ -281,17 +289,18 @@ impl PositionStream {
     }
 }
 
-/// Words of positions of a warp's rows in one k tile.
+/// The words of positions in shared memory for the rows of a warp in one k tile.
 pub struct Words<'a> {
     gemm: &'a Gemm,
-    /// Number of words of a line.
+    /// Number of words that a lane has of each line of 16 rows.
     of_k_tile: i64,
-    /// Name of the register with the address of the lane's first word.
+    /// Name of the register that contains the address of the lane's first word.
     at: String,
 }
 
 impl<'a> Words<'a> {
-    /// Prepares the loads of a k tile at `tile`; the warp's rows begin with line `line`, of 16 rows each.
+    /// Prepares the loads of words from a k tile whose positions are at `tile`. The warp's rows begin with line `line`;
+    /// a line has 16 rows.
     pub fn new(asm: &mut Ptx, gemm: &'a Gemm, tile: Val, line: Val) -> Words<'a> {
         let of_k_tile = gemm.positions.as_ref().map_or(1, |p| p.of_k_tile);
         let lane = asm.special("%laneid");
@@ -303,20 +312,21 @@ impl<'a> Words<'a> {
         Words { gemm, of_k_tile, at: asm.name(at, 0) }
     }
 
-    /// Number of the words of a step in its line, unless the step before had the same words, and the selector of the
-    /// lanes that have the step's positions.
+    /// Returns the number of a step's word in its line, `None` if the previous step had the same word, and the selector
+    /// of the lanes that have the step's positions (an operand of `mma.sp`).
     fn step(&self, step: i64) -> (Option<i64>, i64) {
         let (steps, of_k_tile) = (self.gemm.shape.k_bytes / STEP_BYTES, self.of_k_tile);
         let selector = step % (steps / of_k_tile);
         ((selector == 0).then_some(step * of_k_tile / steps), selector)
     }
 
+    /// Loads word `of_line` of a line.
     fn load(&self, asm: &mut Ptx, line: i64, of_line: i64) -> Val {
         let offset = (line * self.of_k_tile + of_line) * POSITION_BYTES;
         asm.instruction(Ty::I32, "ld.shared.b32", &[format!("[{}+{offset}]", self.at)])
     }
 
-    /// Words and selector of every step of a k tile, for one line of rows.
+    /// Loads the words of the warp's first line. Returns the word and the selector of each step of a k tile.
     pub fn of_line(&self, asm: &mut Ptx) -> Vec<(Val, i64)> {
         let mut all: Vec<(Val, i64)> = vec![];
         for step in 0..self.gemm.shape.k_bytes / STEP_BYTES {
@@ -332,7 +342,8 @@ impl<'a> Words<'a> {
 }
 
 impl Sums {
-    /// Adds the products of a k tile: stored elements of A at their positions, by B. `tiles` are those of A and B.
+    /// Adds the products of the stored elements of A, at their positions, with B over a k tile. `tiles` are the
+    /// addresses of A's and of B's k tile.
     pub fn add_stored(&self, asm: &mut Ptx, words: &Words, [a, b]: [&Reader; 2], tiles: [Val; 2]) {
         let gemm = words.gemm;
         let kind = gemm.factors.sparse_instruction();
