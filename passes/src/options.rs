@@ -256,7 +256,7 @@ pub enum Sparsity {
     /// Skips zeros where that is estimated to be faster.
     #[default]
     Auto,
-    /// Skips zeros wherever a format can store such weights, for comparisons.
+    /// Skips zeros wherever a format can store weights of which at least half are 0, for comparisons.
     Always,
     /// Multiplies zeros like any other number.
     Off,
