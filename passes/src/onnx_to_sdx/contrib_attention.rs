@@ -29,7 +29,7 @@ fn scale_of(b: &Builder, node: &Node, q: Value) -> Result<f64> {
 }
 
 /// Returns scores[b,h,s,t] = scale · q kᵀ.
-fn scores_of(b: &mut Builder, node: &Node, q: Value, k: Value) -> Result<Value> {
+pub(super) fn scores_of(b: &mut Builder, node: &Node, q: Value, k: Value) -> Result<Value> {
     let scale = scale_of(b, node, q)?;
     let heads = b.dims(q)[1].clone();
     let keys = repeat_heads(b, k, &heads)?;
@@ -38,20 +38,20 @@ fn scores_of(b: &mut Builder, node: &Node, q: Value, k: Value) -> Result<Value> 
 }
 
 /// Adds `low` to the scores of keys that a query does not see.
-fn hide(b: &mut Builder, scores: Value, seen: Value, low: f64) -> Result<Value> {
+pub(super) fn hide(b: &mut Builder, scores: Value, seen: Value, low: f64) -> Result<Value> {
     let bias = additive(b, seen, b.dtype(scores), low)?;
     b.map2(ScalarFn::Add, scores, bias)
 }
 
 /// weights[b,h,s,t] · v[b,g,t,e] → [b,s,h*e]
-fn weigh(b: &mut Builder, weights: Value, v: Value) -> Result<Value> {
+pub(super) fn weigh(b: &mut Builder, weights: Value, v: Value) -> Result<Value> {
     let heads = b.dims(weights)[1].clone();
     let values = repeat_heads(b, v, &heads)?;
     let y = b.contract("bhst,bhte->bhse", weights, values)?;
     join_heads(b, y)
 }
 
-fn heads_of(node: &Node, name: &str) -> Result<i64> {
+pub(super) fn heads_of(node: &Node, name: &str) -> Result<i64> {
     let heads = node.require(name, node.int(name)?)?;
     match heads > 0 {
         true => Ok(heads),
@@ -348,7 +348,7 @@ pub fn group_query_attention(b: &mut Builder, node: &Node) -> Outputs {
 }
 
 /// Queries, keys and values of x[b,s,(h + 2g)·d].
-fn packed_groups(b: &mut Builder, node: &Node, heads: i64, kv: i64) -> Result<[Value; 3]> {
+pub(super) fn packed_groups(b: &mut Builder, node: &Node, heads: i64, kv: i64) -> Result<[Value; 3]> {
     let x = node.input(0)?;
     let width = b.dims(x).get(2).and_then(Dim::as_const);
     let all = kv.checked_mul(2).and_then(|kv| kv.checked_add(heads));
@@ -358,7 +358,7 @@ fn packed_groups(b: &mut Builder, node: &Node, heads: i64, kv: i64) -> Result<[V
 }
 
 /// Returns positions[b,s]: past[b] + i for each token i of q[b,h,s,d].
-fn token_positions(b: &mut Builder, q: Value, past: Value) -> Result<Value> {
+pub(super) fn token_positions(b: &mut Builder, q: Value, past: Value) -> Result<Value> {
     let dims = b.dims(q);
     let count = iota(b, 1, &[dims[0].clone(), dims[2].clone()])?;
     let past = b.reshape(past, &[dims[0].clone(), Dim::constant(1)])?;

@@ -58,6 +58,7 @@ mod select;
 mod sequences;
 mod shape;
 mod signal;
+mod sparse_attention;
 mod statistics;
 mod table;
 mod texts;

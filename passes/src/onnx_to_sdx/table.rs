@@ -8,7 +8,7 @@ use super::{
     activation, blocks, contrib, contrib_attention, control, convolution, cumulative, deformable, determinant, einsum,
     generate, gradient, linear_attention, loss, ml_features, ml_models, ml_svm, ml_trees, nchwc, packing, padding,
     pooling, random, ranking, recurrent, regions, resize, rotary, sampling, scatter, select, sequences, signal,
-    statistics, texts, training,
+    sparse_attention, statistics, texts, training,
 };
 use super::{
     attention as a, bits as b, cast as c, elementwise as e, indexing as i, linear as l, qlinear as ql, quantize as q,
@@ -424,6 +424,7 @@ pub static OPERATORS: &[Operator] = &[
     microsoft("SkipGroupNorm", statistics::microsoft_group_norm),
     microsoft("SkipLayerNormalization", r::skip_layer_normalization),
     microsoft("SkipSimplifiedLayerNormalization", r::skip_layer_normalization),
+    microsoft("SparseAttention", sparse_attention::sparse_attention),
     microsoft("TransposeMatMul", contrib::fused_matmul),
     microsoft("Trilu", generate::trilu),
     blocked("AveragePool", nchwc::average_pool),

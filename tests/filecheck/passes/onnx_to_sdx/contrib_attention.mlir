@@ -124,3 +124,32 @@ func.func @quantized(%x: !x, %w: !w, %c: !c, %f: !f, %z: !z) -> !v {
     : (!x, !w, !c, !f, !f, !v, !z) -> !v
   return %0 : !v
 }
+
+// -----
+
+!v = !onnx.value
+!q = !sdx.tensor<[b, s, 32], f32>
+!k = !sdx.tensor<[b, s, 16], f32>
+!p = !sdx.tensor<[b, 2, 64, 8], f32>
+!r = !sdx.tensor<[2, 5], i32>
+!c = !sdx.tensor<[2, 9], i32>
+!n = !sdx.tensor<[1], i32>
+!l = !sdx.tensor<[b], i32>
+
+// Heads take two layouts of four by four blocks in turn. Which blocks a layout names follows from its compressed rows;
+// new keys are written into the cache where each row's positions continue.
+
+// CHECK-LABEL: func.func @sparse
+// CHECK: sdx.map "select"
+// CHECK: sdx.contract "bhsd,bhtd->bhst"
+// CHECK: sdx.contract "lpr,lpc->lrc"
+// CHECK: sdx.gather %{{.*}} axis 0 {{.*}} -> !sdx.tensor<[b, s, 2, 4], i1>
+// CHECK: sdx.gather %{{.*}} axis 3 {{.*}} -> !sdx.tensor<[b, s, 2, 64], i1>
+// CHECK: sdx.broadcast {{.*}} -> <[b, 2, 2, s, 64], i1>
+// CHECK: sdx.contract "bhst,bhte->bhse"
+func.func @sparse(%q: !q, %k: !k, %v: !k, %pk: !p, %pv: !p, %r: !r, %c: !c, %n: !n, %l: !l) -> (!v, !v, !v) {
+  %0:3 = onnx.node "SparseAttention"(%q, %k, %v, %pk, %pv, %r, %c, %n, %l) opset 1 domain "com.microsoft"
+    {num_heads = 4 : i64, kv_num_heads = 2 : i64, sparse_block_size = 16 : i64}
+    : (!q, !k, !k, !p, !p, !r, !c, !n, !l) -> (!v, !v, !v)
+  return %0#0, %0#1, %0#2 : !v, !v, !v
+}
