@@ -208,7 +208,7 @@ fn entry_points_with_other_states_do_not_share_a_cache() {
     assert_eq!(e.message, "the cache is not one of the states of the entry point `prefill`");
 }
 
-/// Two caches with common capacity symbols, but separate symbols for their lengths.
+/// `decode` with two states that share capacity symbols, but have separate symbols for their lengths.
 fn two_lengths() -> Builder {
     let mut b = decoder();
     b.symbol("others", SymbolKind::Input, 0, None);
@@ -350,7 +350,7 @@ fn what_is_kept_is_not_carried_in_place() {
 
 #[test]
 fn what_carries_a_state_over_is_left_out_in_place() {
-    // The step that should carry the old positions over doubles them instead; if it ran, it would double them in the
+    // The step that should carry the old positions over computes 2x + 1 of them instead; if it ran, it would change the
     // cache.
     let mut b = decoder();
     b.kernels[0].symbol = "affine".into();

@@ -9,7 +9,7 @@ const STEPS: f64 = 255.0;
 /// The ends of a range are tried in steps of 1/`ENDS` of the extreme element, down to a quarter of it.
 const ENDS: usize = 16;
 
-/// Counts elements by magnitude. Bins double in width when needed, so a single pass over the elements suffices.
+/// Counts elements by sign and magnitude. Bins double in width when needed, so one pass over the elements suffices.
 #[derive(Clone, Debug)]
 pub struct Histogram {
     /// Width of each bin, a power of two.

@@ -1,7 +1,8 @@
 //! a model, data  =>  the codes of its weights, rounded so that products with the activations of the data change least
 //!
-//! Matrix products with constant weights are processed in order. The activations of each product are computed with the
-//! weights of earlier products already rounded, so that each compensates for the errors of its predecessors.
+//! Matrix products with constant weights are processed in order. If the code type is given, the activations of each
+//! product are computed with the weights of earlier products already rounded, so that each compensates for the errors
+//! of its predecessors. If a type is chosen for each layer, all candidates are computed with unrounded weights.
 
 mod auto;
 pub mod data;
@@ -63,7 +64,8 @@ pub struct Layer {
     pub code: Option<CodeType>,
     /// Number of weights in a group.
     pub size: usize,
-    /// Relative error (L2) of the product on the data, or of the table.
+    /// Relative error (L2) of the product on the data, or of the table. If a type is chosen for each layer, this
+    /// includes the error of int8 activations.
     pub error: f64,
     /// Relative error (L2) of the weights themselves.
     pub weight_error: f64,
@@ -73,7 +75,7 @@ pub struct Layer {
     pub bytes: u64,
 }
 
-/// One in this many calls is held out for measuring.
+/// With [`Judge::Budget`], one in this many calls is held out for measuring, and at least one.
 const UNSEEN_OF: usize = 4;
 
 /// Decides whether a choice of codes for each layer is accepted.
@@ -84,9 +86,9 @@ pub enum Judge<'a> {
     Artifact(&'a mut dyn FnMut(Calibrated, &ParamStore) -> Result<bool>),
 }
 
-/// Rounds the weights of a model by data. `judge` decides on a choice by layer; `pruned` replaces parameters of the
-/// model by pruned ones, whose zeros stay. Errors: E0001 if this quantisation does not use data; E0301 for data that
-/// does not fit the model; E0501 if the judge accepts nothing.
+/// Rounds the weights of a model by data. With `Quantize::Auto`, `judge` accepts or rejects choices of codes; `pruned`
+/// replaces parameters of the model by pruned ones, whose zeros stay. Errors: E0001 if this quantisation does not use
+/// data; E0301 for data that does not fit the model; E0501 if the judge accepts nothing.
 pub fn calibrate(
     model: &Model,
     dims: &BTreeMap<String, DimRange>,

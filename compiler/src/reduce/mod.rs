@@ -21,7 +21,7 @@ use sardonyx_base::{Error, Result};
 use sardonyx_dialects::mlir::Context;
 use std::collections::BTreeSet;
 
-/// Number of tests that one reduction may run.
+/// Maximum number of tests of one [`Search`]: that of a model, or of one function of a module.
 const TESTS_MAX: usize = 4000;
 
 /// A test, and the number of times it was run.
@@ -57,7 +57,8 @@ pub struct Reduced {
 }
 
 /// Reduces a module of `sdx` or `flow` functions. `hints` are ONNX nodes near which the fault is likely to be. Errors:
-/// E0001 if the file holds no such function, or if the test does not fail on it.
+/// E0103 if the text is not MLIR; E0001 if it holds no such function, or if the test fails neither on it nor near
+/// a hint.
 pub fn reduce(context: &MlirContext, text: &str, test: &mut dyn Test, hints: &[String]) -> Result<Reduced> {
     let module = sardonyx_passes::parse(context, text).ok_or_else(|| {
         Error::user("E0103", "the file is no MLIR that can be read").help("`sardonyx-opt` says where")
@@ -143,7 +144,7 @@ fn print(cx: Context, all: &[Function]) -> Result<String> {
     Ok(text)
 }
 
-/// Drops empty attributes from the text.
+/// Drops the attributes `sdx.checks` and `sdx.symbols` from the text where they are empty.
 fn plain(text: &str) -> String {
     let mut text = text.to_string();
     for empty in ["sdx.checks = []", "sdx.symbols = []"] {

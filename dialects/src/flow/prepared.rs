@@ -27,7 +27,8 @@ fn parameter(program: &Program) -> String {
     format!("@{}", program.name)
 }
 
-fn room<'m>(module: Operation<'m>) -> Option<Operation<'m>> {
+/// The nested module of prepared parameters, if there is one.
+fn nested<'m>(module: Operation<'m>) -> Option<Operation<'m>> {
     let named = |op: &Operation| op.attr("sym_name").and_then(Attr::as_str).as_deref() == Some(MODULE);
     let all = module.block(0)?.operations();
     all.into_iter().find(|op| op.name() == "builtin.module" && named(op))
@@ -35,7 +36,7 @@ fn room<'m>(module: Operation<'m>) -> Option<Operation<'m>> {
 
 /// Reads the prepared parameters of a module.
 pub fn read(module: Operation) -> Result<Prepared> {
-    let functions = room(module).and_then(|room| room.block(0)).map_or(vec![], Block::operations);
+    let functions = nested(module).and_then(|nested| nested.block(0)).map_or(vec![], Block::operations);
     let one = |function: Operation| {
         let program = Program::read(function)?;
         Ok((parameter(&program), program))
@@ -49,15 +50,15 @@ pub fn write(module: Operation, prepared: &Prepared) -> Result<()> {
         return Ok(());
     }
     let (cx, known) = (module.context(), read(module)?);
-    let room = match room(module) {
-        Some(room) => room,
+    let nested = match nested(module) {
+        Some(nested) => nested,
         None => {
             let (attrs, regions) = ([("sym_name", cx.str(MODULE))], vec![NewBlock::new(cx, &[])]);
-            let room = cx.build(Parts { name: "builtin.module", attrs: &attrs, regions, ..Parts::default() })?;
-            module.block(0).ok_or_else(|| Error::defect("a module has no body"))?.push(room)
+            let nested = cx.build(Parts { name: "builtin.module", attrs: &attrs, regions, ..Parts::default() })?;
+            module.block(0).ok_or_else(|| Error::defect("a module has no body"))?.push(nested)
         }
     };
-    let block = room.block(0).ok_or_else(|| Error::defect("a module has no body"))?;
+    let block = nested.block(0).ok_or_else(|| Error::defect("a module has no body"))?;
     for (name, program) in prepared {
         if !known.contains_key(name) {
             block.push(program.write(cx)?);
@@ -67,7 +68,7 @@ pub fn write(module: Operation, prepared: &Prepared) -> Result<()> {
 }
 
 impl Program {
-    /// Replaces prepared parameters whose programs are known by the steps of these programs.
+    /// Replaces each step that reads a prepared parameter by the steps of its program, if `self.prepared` has it.
     pub fn inline_prepared(&mut self) {
         let prepared = std::mem::take(&mut self.prepared);
         let of = |op: &FlowOp| match op {

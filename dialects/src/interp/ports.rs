@@ -14,7 +14,7 @@ pub struct Ports<'a> {
 }
 
 impl Ports<'_> {
-    /// The rank's parts of the inputs; `parts` returns the parts of an input by name.
+    /// The rank's parts of the inputs; `parts` returns the cuts that give a named input's part, applied in order.
     pub fn cut<'p>(
         &self,
         inputs: &[(String, Tensor)],
@@ -28,7 +28,7 @@ impl Ports<'_> {
         inputs.iter().map(one).collect()
     }
 
-    /// The whole output, gathered from all ranks, given this rank's part.
+    /// The whole output, gathered from all ranks, given this rank's part; `parts` are the cuts that gave it.
     pub fn gather_output(&self, own: Tensor, parts: &[Part]) -> Result<Tensor> {
         parts.iter().rev().try_fold(own, |own, part| self.joined(own, part))
     }

@@ -1,4 +1,4 @@
-//! Every op on hand-computed cases, whole graphs, errors, and random graphs against a second evaluation
+//! Single ops on hand-computed cases, whole graphs, errors, and random graphs against a second evaluation
 
 mod errors;
 mod ops;
@@ -127,7 +127,7 @@ fn a_data_symbol_gets_its_value_from_bind() {
     assert!(call(&g, 3).is_ok());
 }
 
-/// One MiniLM-sized contraction; its time is printed (see `--nocapture`), its values are checked.
+/// One MiniLM-sized contraction; its time is printed (see `--nocapture`), and four of its elements are checked.
 #[test]
 fn a_large_contraction_is_right() {
     let (m, k, n) = (128, 384, 1536);

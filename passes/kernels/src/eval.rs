@@ -196,8 +196,8 @@ impl Point {
         scalar::apply(asm, f, &values, if product { DType::F32 } else { t })
     }
 
-    /// The code that a float is converted to, if vectors of floats become codes in fewer instructions than by evaluating
-    /// the float.
+    /// The integer that a quantised float (see [`Code`]) is converted to, computed from the unquantised float in fewer
+    /// instructions; `None` for scalars and for targets without such a sequence.
     fn code<A: Asm>(&mut self, cx: &Cx<A>, asm: &mut A, (k, to): (usize, DType), lanes: u32) -> Option<Val> {
         let code = Code::find(cx.def, k, to).filter(|_| lanes > 1)?;
         if code.after.iter().any(|k| self.values[*k].is_some()) {
@@ -248,7 +248,7 @@ fn constant(asm: &mut impl Asm, value: f64, ty: Ty) -> Val {
     if ty.elem.is_float() {
         return asm.float(value, ty);
     }
-    // u64 constants beyond i64 keep their bits.
+    // Constants from 9.3e18 on are u64 and keep their bits. 2^63 saturates, since i64::MAX as f64 equals it.
     let whole = if value >= 9.3e18 { value as u64 as i64 } else { value as i64 };
     let bits = ty.elem.bits();
     let wrapped = if ty.elem == Elem::I1 || bits == 64 { whole } else { whole << (64 - bits) >> (64 - bits) };

@@ -1,4 +1,4 @@
-//! small random convolutions  =>  equal results with Winograd's algorithm, for whole batches and for parts
+//! small random convolutions  =>  the same results up to rounding with Winograd's algorithm, for whole and cut batches
 
 use super::*;
 use crate::random::Random;
@@ -39,8 +39,8 @@ struct Sizes {
 
 const SQUARE: [i64; 2] = [3, 3];
 
-/// Builds -max(conv(x, w) + bias + x', 0), where x' is added elementwise and a separate step negates. Returns the
-/// program with its operands.
+/// Builds -max(conv(x, k) + bias + z, 0), where z is added elementwise and a separate step negates. Returns the
+/// program, its inputs x and z, the filters k and the bias.
 fn program(s: Sizes, channels_last: bool) -> (Program, Vec<(String, Tensor)>, Tensor, Tensor) {
     let mut r = Random::new((s.n * 7 + s.h * 11 + s.w * 13 + s.c * 17 + s.o) as u64);
     let layout = if channels_last { Layout::Order(vec![0, 2, 3, 1]) } else { Layout::RowMajor };
@@ -151,7 +151,8 @@ fn parts_of_a_batch_are_put_together() {
     }
 }
 
-/// A kernel that differs in any one respect is not a site.
+/// Of the kernels that differ from the convolution in one respect, only that with an odd number of lines is a site, and
+/// only if its result is not an output.
 #[test]
 fn other_kernels_are_left_alone() {
     let is_site_where = |edit: &dyn Fn(&mut Kernel), read: bool| {

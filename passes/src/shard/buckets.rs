@@ -1,8 +1,9 @@
 //! small all-reduces that do not depend on each other  =>  one all-reduce of their operands, joined
 //!
-//! Every all-reduce takes some time for all ranks to meet, however few bytes it has. Joining operands saves that time and
-//! copies them twice. Which neighbours are joined is found by dynamic programming over the all-reduces in their order:
-//! the least total time of the first n. Elements are combined as before, in the order of the ranks, so no bits change.
+//! Every all-reduce takes some time for all ranks to meet, however few bytes it has. Joining operands saves that time
+//! and copies them twice. Which neighbours are joined is found by dynamic programming over the all-reduces in their
+//! order: the least total time of the first n. Elements are combined as before, in the order of the ranks, so no bits
+//! change.
 
 use super::micro_batches::collective;
 use super::seed::{BANDWIDTH, LATENCY};
@@ -14,7 +15,7 @@ use sardonyx_base::{DType, Dim, Error, Result};
 use sardonyx_dialects::sdx::{Graph, Host, Node, Op, TensorType, Value};
 use std::collections::BTreeSet;
 
-/// Maximum number of all-reduces that are joined.
+/// Maximum number of all-reduces in a bucket, that is, joined to one.
 const JOINED_MAX: usize = 16;
 
 /// Returns the program with small all-reduces joined where that takes less time.
@@ -55,12 +56,12 @@ fn kind(node: &Node) -> Option<Kind> {
 
 /// Returns the all-reduces of a kind that are joined, bucket by bucket.
 fn buckets(graph: &Graph, of: Kind) -> Vec<Vec<Value>> {
-    // What nobody reads is removed later, unless it is joined.
+    // Joining a dead all-reduce would keep it from being removed.
     let live = graph.live();
     let members = graph.values().filter(|(v, node)| live[v.index()] && kind(node) == Some(of));
     let members: Vec<Value> = members.map(|(v, _)| v).collect();
     let dims: Vec<&[Dim]> = graph.inputs().map(|(_, _, ty)| ty.dims.as_slice()).collect();
-    // What saves time in a large call saves more in a small one.
+    // Sizes are those of a large call: a bucket that saves time there saves more in a small call.
     let sizes = usual::usual(&graph.symbols, dims, LARGE);
     let seconds = |v: &Value| {
         let n = graph.ty(*v).elements().eval_named(&|name| sizes.get(name).copied().or(Some(0)));
@@ -71,9 +72,9 @@ fn buckets(graph: &Graph, of: Kind) -> Vec<Vec<Value>> {
     ranges.into_iter().filter(|(start, end)| end - start > 1).map(|(start, end)| members[start..end].to_vec()).collect()
 }
 
-/// Returns, by member, the index of the first member from which on no member up to this one depends on another.
+/// Returns, for each member, the least index such that no member from there up to this one depends on another.
 fn independent_since(graph: &Graph, members: &[Value]) -> Vec<usize> {
-    // By value: the last member that it depends on, if any.
+    // By value: the last member that it depends on or is, if any.
     let mut last: Vec<Option<usize>> = vec![];
     let mut first = vec![];
     for (v, node) in graph.values() {
@@ -88,12 +89,13 @@ fn independent_since(graph: &Graph, members: &[Value]) -> Vec<usize> {
     first
 }
 
-/// Returns ranges of members such that the total time is least. A range takes the latency once, and its bytes twice more
-/// if it has several members. No range that ends with member i begins before `first[i]`.
+/// Returns ranges of members such that the total time is least. `seconds` are transfer times; a range takes the latency
+/// and the sum of these, three times if it has several members, whose operands are copied twice. No range that ends
+/// with member i begins before `first[i]`.
 fn cheapest(seconds: &[f64], first: &[usize], latency: f64) -> Vec<(usize, usize)> {
     let takes = |start: usize, end: usize| {
-        let bytes: f64 = seconds[start..end].iter().sum();
-        latency + if end - start > 1 { 3.0 * bytes } else { bytes }
+        let transfer: f64 = seconds[start..end].iter().sum();
+        latency + if end - start > 1 { 3.0 * transfer } else { transfer }
     };
     let mut least: Vec<(f64, usize)> = vec![(0.0, 0)];
     for end in 1..=seconds.len() {
@@ -198,10 +200,10 @@ mod tests {
                 if end < n && cuts >> (end - 1) & 1 == 0 {
                     continue;
                 }
-                let bytes: f64 = seconds[start..end].iter().sum();
+                let transfer: f64 = seconds[start..end].iter().sum();
                 let is_allowed = first[end - 1] <= start;
-                total +=
-                    if is_allowed { latency + bytes * if end - start > 1 { 3.0 } else { 1.0 } } else { f64::INFINITY };
+                let takes = latency + transfer * if end - start > 1 { 3.0 } else { 1.0 };
+                total += if is_allowed { takes } else { f64::INFINITY };
                 start = end;
             }
             best = best.min(total);
@@ -226,8 +228,8 @@ mod tests {
             let found = cheapest(&seconds, &first, 2.0);
             let takes = |(start, end): &(usize, usize)| {
                 assert!(first[end - 1] <= *start, "{first:?} {found:?}");
-                let bytes: f64 = seconds[*start..*end].iter().sum();
-                2.0 + bytes * if end - start > 1 { 3.0 } else { 1.0 }
+                let transfer: f64 = seconds[*start..*end].iter().sum();
+                2.0 + transfer * if end - start > 1 { 3.0 } else { 1.0 }
             };
             let total: f64 = found.iter().map(takes).sum();
             assert!((total - least(&seconds, &first, 2.0)).abs() < 1e-9, "{seconds:?} {first:?} {found:?}");

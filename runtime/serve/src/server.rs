@@ -63,7 +63,8 @@ async fn run(args: &ServeArgs, app: Arc<App>, out: &mut dyn Write) -> Result<i32
 /// Interval at which the files of the models are checked for changes.
 const REFRESH: Duration = Duration::from_secs(1);
 
-/// Loads models whose files were replaced: every `REFRESH`, and at once on SIGHUP, which also loads new files.
+/// Reloads models whose file was replaced or one of whose ranks failed: every `REFRESH`, and at once on SIGHUP, which
+/// also loads new files.
 async fn refresh(app: Arc<App>, mut hangup: Signal) {
     loop {
         let all = tokio::select! {
@@ -86,7 +87,7 @@ pub fn log(line: &dyn std::fmt::Display) {
 /// answered.
 async fn drain(alive: &Arc<()>, most: Duration, ends: &mut Ends) -> bool {
     let until = Instant::now() + most;
-    // The accepting task drops its clone of `alive` during the first iteration.
+    // The accepting task, too, holds a clone of `alive`, until it has seen that the server ends.
     while Arc::strong_count(alive) > 1 {
         tokio::select! {
             () = sleep(Duration::from_millis(5)) => {}

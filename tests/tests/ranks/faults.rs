@@ -20,8 +20,8 @@ fn is_there(pid: i32) -> bool {
     stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().next()).is_some_and(|state| state != "Z")
 }
 
-/// Runs the artifact on processes, and sends a signal to one of them after some time. Returns the outcome, the time
-/// from the signal to the end, and the processes.
+/// Runs the artifact on `ranks` processes, waits for `after` once all run, and sends `signal` to rank `victim`.
+/// Returns the outcome, the time from the signal to the end, and the processes.
 fn faulty(path: &Path, ranks: usize, victim: usize, signal: i32, after: Duration) -> (Outcome, Duration, Vec<i32>) {
     let sizes = ["--input", "input_ids=range:0..99", "--dim", "s70=8", "--dim", "s15=8", "--dim", "s53=16"];
     let arguments = [&["bench", path.to_str().unwrap(), "--no-selftest"][..], &sizes].concat();

@@ -8,7 +8,7 @@ use std::process::Command;
 const PREFIX_VARIABLE: &str = "MLIR_SYS_220_PREFIX";
 const PREFIX_DEFAULT: &str = "/usr/lib/llvm-22";
 
-/// A Debian package, with a file that shows that it is present, however it was installed.
+/// A Debian package, and what to look for to see whether its content is present, however it was installed.
 struct SystemPackage {
     name: &'static str,
     probe: Probe,
@@ -172,7 +172,7 @@ fn install(packages: &[&str]) -> Result<()> {
     run(apt_get()?.args(["install", "-y", "-q", "--no-install-recommends"]).args(packages))
 }
 
-/// Returns a call of apt-get as root, without questions.
+/// Returns a non-interactive call of apt-get as root, through sudo if needed.
 fn apt_get() -> Result<Command> {
     let root = output(Command::new("id").arg("-u")).is_some_and(|id| id.trim() == "0");
     let mut command = match root {

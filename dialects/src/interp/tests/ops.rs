@@ -1,4 +1,4 @@
-//! At least one hand-computed case for each operation
+//! Hand-computed cases of single operations
 
 use super::*;
 use crate::scalar::{Conversion, ReduceFn, ScalarFn};
@@ -161,7 +161,7 @@ fn contractions_of_every_kind() {
 
 #[test]
 fn contractions_agree_with_the_definition() {
-    // The extents are no multiples of the block, two letters are reduced, and every operand is permuted.
+    // The 5 rows are no multiple of the 4 accumulated together, two letters are reduced, and every operand is permuted.
     let dims = [('a', 2usize), ('b', 5), ('c', 3), ('d', 2), ('e', 4)];
     let n = |c: char| dims.iter().find(|(l, _)| *l == c).unwrap().1;
     let spec = ContractSpec::parse("dbca,ecda->bea").unwrap();

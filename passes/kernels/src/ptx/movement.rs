@@ -2,7 +2,7 @@
 //!
 //! *Scheduled* traffic is what the threads' instructions request: the distinct sectors that the lanes of each warp
 //! instruction touch, summed over the launch. *Algebraic* traffic is the number of distinct sectors of a buffer that
-//! the kernel touches at all, a lower bound for every form. Both assume that buffers are aligned to 64 bytes.
+//! the kernel touches at all, a lower bound for every form. Both assume that buffers are aligned to sectors.
 
 use crate::def::*;
 use crate::scalar;
@@ -212,7 +212,7 @@ impl<'a> Launch<'a> {
     pub fn algebraic(&self, buffer: usize) -> i64 {
         let mut seen: Vec<&Access> = vec![];
         let (mut elements, mut end) = (0, 0);
-        // The conditions do not depend on the number of work items.
+        // Conditions of accesses do not depend on the number of work items.
         let footprint = self.def.footprint(Symbol::Grid.into());
         let touches = self.touches();
         for (touch, ways) in touches.iter().zip(&footprint.accesses) {
@@ -222,7 +222,7 @@ impl<'a> Launch<'a> {
             seen.push(touch.access);
             let moved = self.def.access_vars(touch.access, &self.deps);
             let points = self.points(moved, touch.guard);
-            // One of the conditions is the minimum length of the buffer.
+            // One of the conditions is that the buffer is long enough; `demand` is the number of bytes required.
             let size = Symbol::BufferBytes(buffer);
             let demand = |d: &Dim| d.linear_in(&size).filter(|(c, _)| c.is_const(1)).map(|(_, rest)| -self.dim(&rest));
             let long = ways.iter().filter_map(|w| w.iter().find_map(demand)).min();
@@ -235,7 +235,8 @@ impl<'a> Launch<'a> {
         if empty { 0 } else { (elements.min(end) * bytes + SECTOR_BYTES - 1) / SECTOR_BYTES }
     }
 
-    /// Number of combinations of values of these variables for which a guard is true or unknown.
+    /// Number of combinations of values of these variables for which a guard is true or unknown; an estimate from
+    /// samples if there are more than `POINTS_MAX`.
     fn points(&self, vars: VarSet, guard: Option<usize>) -> i64 {
         let within = guard.map_or(0, |g| self.deps[g]) & vars;
         let extents: Vec<i64> = (0..self.def.n_vars()).map(|v| self.extent(v)).collect();

@@ -14,7 +14,7 @@ pub fn nonzero(x: &Tensor, budget: &Budget) -> Result<Vec<Tensor>> {
         }
     }
     let mut indices = budget.room(found.len().saturating_mul(x.rank()))?;
-    // In row-major order, the index along a dimension is a digit of the element's number.
+    // The index along a dimension is a digit of the element's row-major index, in mixed radix.
     let mut stride = x.len();
     for &extent in x.dims() {
         stride = stride.checked_div(extent).unwrap_or(0);
@@ -26,8 +26,8 @@ pub fn nonzero(x: &Tensor, budget: &Budget) -> Result<Vec<Tensor>> {
     Ok(vec![numbers(vec![x.rank(), found.len()], indices)])
 }
 
-/// Selects boxes for each batch and class by descending score, except those that overlap an already selected box by
-/// more than the threshold.
+/// For each batch and class, selects up to `most` boxes whose score exceeds `score`, by descending score, except those
+/// that overlap an already selected box by more than `overlap`.
 pub fn non_max_suppression(
     boxes: &Tensor,
     scores: &Tensor,

@@ -1,6 +1,6 @@
 //! inspect MODEL.sdx  =>  the contents of an artifact, as text or as one JSON object
 //!
-//! Each part of an artifact has one file here, which writes both formats.
+//! Entry points and kernels have one file each, which writes both formats; `html` writes the page about an entry point.
 
 #![allow(missing_docs, reason = "doc comments of arguments are their help text")]
 

@@ -26,7 +26,7 @@ static TYPES: &[(&str, DType)] = &[
     ("<c16", DType::C128),
 ];
 
-/// Reads the content of a `.npy` file; the tensor shares its bytes.
+/// Reads the content of a `.npy` file; the tensor shares its bytes, unless some have to be normalised (bools).
 pub fn decode(file: Bytes) -> Result<Tensor> {
     let (header, at) = split_header(&file)?;
     let (dtype, dims) = parse_header(header)?;
@@ -135,8 +135,8 @@ pub fn read_npz(path: impl AsRef<Path>) -> Result<Vec<(String, Tensor)>> {
     Ok(out)
 }
 
-/// Reads no more than the array's own header announces, so a decompression bomb ends early; memory grows with the bytes
-/// that were read, not with the announced size.
+/// Reads at most one byte more than the array's own header announces, so a decompression bomb ends early; memory grows
+/// with the bytes that were read, not with the announced size.
 fn read_entry(entry: &mut impl Read) -> Result<Bytes> {
     let broken = |e: std::io::Error| Error::user("E0302", format!("cannot read the array: {e}"));
     let mut out = Vec::new();

@@ -15,10 +15,11 @@ type Done = Result<(), Error>;
 /// Bit of an mbarrier state at which the pending arrivals start; the bits below hold the number of completed phases.
 pub const PENDING_SHIFT: u32 = 32;
 
-/// Modifiers that most mbarrier instructions share. In a cluster of one block, `shared::cluster` is the block's own
-/// memory.
+/// Modifiers that most mbarrier instructions share. Clusters have only one block here, so `shared::cluster` is the
+/// block's own memory.
 struct Common {
     space: Space,
+    /// `.relaxed` was not given.
     ordered: bool,
     /// `.shared::cluster` was given; such an operation returns no state.
     remote: bool,

@@ -91,13 +91,13 @@ impl Mma {
     }
 
     fn with_registers(self, element_bits: usize, c_bits: usize, d_bits: usize) -> Mma {
-        let lane_words = 32 * 32;
+        let register_bits = 32 * 32;
         let stored = if self.sparsity.is_some() { self.k / 2 } else { self.k };
         Mma {
-            n_a: self.m * stored * element_bits / lane_words,
-            n_b: N * self.k * element_bits / lane_words,
-            n_c: self.m * N * c_bits / lane_words,
-            n_d: self.m * N * d_bits / lane_words,
+            n_a: self.m * stored * element_bits / register_bits,
+            n_b: N * self.k * element_bits / register_bits,
+            n_c: self.m * N * c_bits / register_bits,
+            n_d: self.m * N * d_bits / register_bits,
             ..self
         }
     }
@@ -199,7 +199,7 @@ fn pairs(a: Element, b: Element) -> bool {
     }
 }
 
-/// Whether a dense shape of `m` rows has depth `k`: one or two blocks of 16 bytes.
+/// Whether a dense shape of `m` rows has depth `k`: a row of A takes 16 bytes or, if `m` is 16, also 32.
 fn has_depth(a: Element, m: usize, k: usize) -> bool {
     let block = 128 / a.bits();
     match (m, a.is_integer()) {
@@ -211,8 +211,8 @@ fn has_depth(a: Element, m: usize, k: usize) -> bool {
     }
 }
 
-/// Whether a sparse shape exists, provided that the dense shape of half its depth exists: no sparse shape has 4-bit
-/// types, and 8-bit floats require that all lanes supply metadata (a depth of 64).
+/// Whether a sparse shape is supported, provided that the dense shape of half its depth is: those of 4-bit integers are
+/// not implemented, and those of 8-bit floats exist only with depth 64, for which all lanes supply metadata.
 fn has_sparse(a: Element, m: usize, k: usize) -> bool {
     m == 16 && a.bits() > 4 && (a.is_integer() || a.bits() > 8 || k == 64)
 }
@@ -241,7 +241,7 @@ fn write_floats<const M: usize>(tile: &[[f64; N]; M], d: &mut [Lanes], f16: bool
     }
 }
 
-/// f64 shapes: a lane owns whole elements; those of A alternate between rows `g` and `g + 8` for every four columns.
+/// f64 shapes: lane 4g + t owns elements of A in columns t, t + 4, …, of row g and, if M is 16, also of row g + 8.
 fn run_f64<const M: usize, const K: usize>(a: &[Lanes], b: &[Lanes], c: &[Lanes], d: &mut [Lanes]) {
     let element = |registers: &[Lanes], i: usize, lane: usize| {
         f64::from_bits(u64::from(registers[2 * i + 1][lane]) << 32 | u64::from(registers[2 * i][lane]))

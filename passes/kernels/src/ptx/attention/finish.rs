@@ -16,7 +16,7 @@ use crate::scalar;
 use sardonyx_base::DType;
 
 impl Flash {
-    /// Statements that the stores depend on, excluding the reductions and their operands.
+    /// Statements that the stores depend on, excluding the reductions and what only these depend on.
     pub fn epilogue(&self, def: &KernelDef) -> Vec<usize> {
         let mut open: Vec<usize> =
             def.stores.iter().flat_map(|w| [vec![w.value], access_values(&w.access)].concat()).collect();
@@ -56,7 +56,7 @@ impl Flash {
         self.epilogue(def).into_iter().chain(factors).filter(row).collect()
     }
 
-    /// Epilogue statements that depend on columns, but neither on rows nor on the accumulator.
+    /// Epilogue statements that depend on columns, but neither on rows nor on reductions.
     pub fn per_column(&self, def: &KernelDef, deps: &[VarSet]) -> Vec<usize> {
         let mut after = vec![false; def.body.len()];
         after[self.roles.out] = true;
@@ -89,7 +89,7 @@ impl Block<'_> {
         flash.pairs(cx.def).choose(cx, asm, &|asm, ways| self.columns(asm, &ends, sums, e0, ways));
     }
 
-    /// State of a row after all of its keys: its largest score and its total.
+    /// Adds up a row's total over the four lanes that share it, and evaluates the statements needed once per row.
     fn end(&self, asm: &mut Ptx, row: Row) -> End {
         let (cx, roles) = (self.cx, &self.flash.roles);
         let mut total = row.total;
@@ -171,7 +171,7 @@ impl Block<'_> {
         })[0]
     }
 
-    /// Recomputes scores that are NaN on the CUDA cores. The warp's scores are of keys from `first` on.
+    /// Recomputes, on the CUDA cores, scores that are NaN. `first` is the first key of the warp's scores.
     pub fn repair_scores(&self, asm: &mut Ptx, rows: &[Row; 2], scores: &Sums, first: Val) {
         let (cx, roles) = (self.cx, &self.flash.roles);
         let all: Vec<Val> =
@@ -293,7 +293,7 @@ struct End {
     point: Point,
     there: Option<Val>,
     total: Val,
-    /// Whether all keys were hidden, if that gives NaN.
+    /// Whether the row has keys and all are masked out; `None` unless that gives NaN.
     hidden: Option<Val>,
     /// Whether there are any keys.
     some: Val,

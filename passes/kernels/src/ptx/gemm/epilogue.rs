@@ -13,7 +13,7 @@ use crate::ptx::pairs::Pairs;
 use crate::scalar;
 
 impl Gemm {
-    /// Statements after the reduction that do not depend on the row.
+    /// Statements of the epilogue that depend neither on the row nor on the sums.
     pub fn per_column(&self, def: &KernelDef, deps: &[VarSet]) -> Vec<usize> {
         let mut after: Vec<bool> = vec![false; def.body.len()];
         let mut shared = vec![];
@@ -47,8 +47,8 @@ impl Gemm {
 }
 
 impl Block<'_> {
-    /// Computes and stores a warp's results. `point` has its batch variables; the warp is at (`warp_m`, `warp_n`) of
-    /// the block, which begins at (`m0`, `n0`).
+    /// Computes and stores a warp's results. `point` has its batch variables; `warp` is its row and column among the
+    /// warps of the block, which begins at (`m0`, `n0`).
     pub fn epilogue(&self, asm: &mut Ptx, point: &Point, sums: &Sums, (m0, n0): (Val, Val), warp: (Val, Val)) {
         let gemm = self.gemm;
         let (row, column) = self.first_of_thread(asm, (m0, n0), warp);

@@ -5,7 +5,7 @@
 //! asynchronous proxy, `empty` when every multiplying warp has finished its products with the stage. A row of a tile,
 //! or 64 rows if these are contiguous, takes 128 bytes, whose 16-byte chunks are swizzled as `wgmma` expects. Constants
 //! packed in chunks of 16 bytes along K lie in memory as `wgmma` expects them without a swizzle, so that bulk copies
-//! move them: a few lanes start these, and the bytes themselves count at `full`.
+//! move them: a few lanes start these, and `full` also waits for their bytes.
 //!
 //! The accumulators of one warp are sixteen rows by all columns, in the registers that `mma.sync` would use, so the
 //! epilogue is the same as for tiles that single warps multiply. Launches with few rows use such tiles, in the same
@@ -63,8 +63,8 @@ pub fn planned(def: &KernelDef, target: Target) -> Option<Box<dyn GpuPlan>> {
 }
 
 impl Warpgroups {
-    /// Plans the product; `None` for unsupported kernels: other types, groups along K, two contractions, few rows or
-    /// columns, operands that cannot be copied in units of 16 bytes.
+    /// Plans the product; `None` for unsupported kernels: other types, groups along K, few rows or columns, operands
+    /// that cannot be copied in units of 16 bytes.
     pub fn from_def(def: &KernelDef) -> Option<Warpgroups> {
         let (roles, _) = Gemm::roles(def)?;
         if roles.m.is_some_and(|m| def.extent(m).as_const().is_some()) {
@@ -100,7 +100,7 @@ impl Warpgroups {
         Some(Warpgroups { gemm })
     }
 
-    /// The plan of a product with a 2:4 matrix of 16-bit elements, which `wgmma.sp` multiplies; `None` for bytes.
+    /// The plan of a product with a 2:4 matrix of bf16, which `wgmma.sp` multiplies; `None` for bytes.
     pub fn two_of_four(def: &KernelDef, product: &Matched) -> Option<Warpgroups> {
         let with = |shape| {
             let mut gemm = product.with_shape(def, shape)?;
@@ -113,11 +113,11 @@ impl Warpgroups {
         Some(Warpgroups { gemm: product.planned(def, TILES, &with)? })
     }
 
-    /// The plan of one tile shape.
+    /// The plan of one tile shape for all launches; `None` if it is not supported.
     fn tiled(def: &KernelDef, roles: &Roles, shape: &'static Shape) -> Option<Gemm> {
         let mut gemm = Gemm::with(def, (roles.clone(), None), shape);
         let is_taken = |operand: &Operand| {
-            // If 16 bytes are possible only at some launches, smaller units are the exception.
+            // The preferred unit; some launches may not be aligned to it and then copy smaller ones.
             let whole = operand.units().first().is_some_and(|(bytes, _)| *bytes == 16);
             whole && operand.panels.is_none() && operand.depth == 1
         };
@@ -130,7 +130,7 @@ impl Warpgroups {
         Some(gemm)
     }
 
-    /// Returns the largest tile that wastes less than half and gives enough blocks, or the smallest tile.
+    /// Returns the largest tile that gives enough blocks, or else the smallest, of those that waste less than half.
     fn select(def: &KernelDef) -> Option<&'static Shape> {
         let (roles, _) = Gemm::roles(def)?;
         let size = |v: usize, typical: i64| def.extent(v).as_const().unwrap_or(typical);
@@ -146,7 +146,7 @@ impl Warpgroups {
         self.gemm.shape.threads() + COPYING
     }
 
-    /// Bytes of the ring, its barriers, and the padding before it.
+    /// Bytes of the ring, its barriers, and the padding before it, for the shape that needs most.
     fn shared_bytes(&self) -> i64 {
         let ring = |gemm: &Gemm| gemm.shape.stages * (gemm.stage_bytes() + 2 * BARRIER_BYTES) + PATTERN_BYTES;
         let small = self.gemm.small.as_ref().map_or(0, |small| ring(small));
@@ -217,7 +217,7 @@ impl GpuPlan for Warpgroups {
     }
 }
 
-/// Addresses in shared memory, and the number of k tiles.
+/// Addresses and sizes of the ring in shared memory, and the number of k tiles (`pieces`).
 struct Ring {
     stages: i64,
     stage_bytes: i64,
@@ -483,9 +483,9 @@ struct Tile {
     rows_inside: bool,
     /// Descriptor without the start address.
     constant: u64,
-    /// Bytes from one instruction along k to the next, and from one part of the lines to the next, where lines are
-    /// longer than the swizzle pattern.
+    /// Bytes from one instruction along k to the next.
     step_bytes: i64,
+    /// Bytes from the first 128 bytes of all lines to the next 128; 0 if lines are not longer.
     part_bytes: i64,
     /// Bytes from one warpgroup's rows to the next one's.
     warpgroup_bytes: i64,
@@ -517,7 +517,7 @@ impl Tile {
         }
     }
 
-    /// Distance of the elements that instruction `step` multiplies from the start of the tile.
+    /// Offset in bytes of the elements that instruction `step` multiplies.
     fn offset(&self, step: i64) -> i64 {
         let bytes = step * self.step_bytes;
         match self.part_bytes {
@@ -575,7 +575,7 @@ impl Ring {
         asm.bin(Bin::AddI, self.base, by)
     }
 
-    /// Address of the barrier of a position's stage, with an offset of `first` barriers.
+    /// Address of the barrier of a turn's stage: `full` if `first` is 0, `empty` if it is the number of stages.
     fn barrier(&self, asm: &mut Ptx, turn: &Turn, first: i64) -> String {
         let by = shift(asm, Bin::ShLI, turn.slot, log2(BARRIER_BYTES));
         let at = asm.bin(Bin::AddI, self.barriers, by);
