@@ -5,7 +5,7 @@
 
 use super::builder::Builder;
 use super::contrib_attention::{heads_of, hide, packed_groups, scores_of, token_positions, weigh};
-use super::coordinates::{checked_index, flat};
+use super::coordinates::{checked_index, flat, gather_flat, indices};
 use super::heads::{Offset, iota, split_heads, window};
 use super::node::Node;
 use super::reduction::{softmax_of_visible, wide};
@@ -15,7 +15,8 @@ use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 use sardonyx_dialects::sdx::{Op, Value};
 
 /// A query sees the keys that are not after it, in the blocks that the layout of its head names. The caches are buffers
-/// of constant length, in which each row of a batch continues at its own position.
+/// of a length of their own, in which each row of a batch continues at its own position: where its total length, input
+/// 8, says. Input 7, the largest of these, is not needed.
 pub fn sparse_attention(b: &mut Builder, node: &Node) -> Result<Vec<Value>> {
     let (heads, kv) = (heads_of(node, "num_heads")?, heads_of(node, "kv_num_heads")?);
     let block = node.require("sparse_block_size", node.int("sparse_block_size")?)?;
@@ -28,16 +29,17 @@ pub fn sparse_attention(b: &mut Builder, node: &Node) -> Result<Vec<Value>> {
         (_, _) => return Err(node.error("E0103", "takes keys and values both or neither")),
     };
     let [past_k, past_v] = [node.input(3)?, node.input(4)?];
-    if b.rank(past_k) != 4 || b.rank(past_v) != 4 {
-        return Err(node.error("E0201", format!("its caches are {} and {}, not [b,g,t,d]", b.ty(past_k), b.ty(past_v))));
+    let total = indices(b, node, 8)?;
+    for (cache, new) in [(past_k, k), (past_v, v)] {
+        same_shapes(b, node, q, (cache, new))?;
     }
-    let (batch, s) = (b.dims(q)[0].clone(), b.dims(q)[2].clone());
-    let total = b.reshape(node.input(8)?, &[batch])?;
-    let total = b.convert(total, DType::I64)?;
-    let last = b.map_const(ScalarFn::Sub, total, 1.0)?;
-    let last = checked_index(b, last, &b.dims(past_k)[2].clone())?;
-    let length = b.dims_scalar(s - Dim::constant(1))?;
-    let before = b.map2(ScalarFn::Sub, last, length)?;
+    let (batch, s, t) = (b.dims(q)[0].clone(), b.dims(q)[2].clone(), b.dims(past_k)[2].clone());
+    b.require_at_most(&Dim::constant(1), &s)?;
+    b.require_at_most(&s, &t)?;
+    let total = b.reshape(total, &[batch])?;
+    let total = checked_index(b, total, &(t + Dim::constant(1)))?;
+    let length = b.dims_scalar(s)?;
+    let before = b.map2(ScalarFn::Sub, total, length)?;
     // Rows of the first call may be shorter than the tensor; their positions begin at 0 too.
     let past = b.map_const(ScalarFn::Max, before, 0.0)?;
     let positions = token_positions(b, q, past)?;
@@ -46,9 +48,8 @@ pub fn sparse_attention(b: &mut Builder, node: &Node) -> Result<Vec<Value>> {
         q = rotate(b, node, q, cos, sin, "rotary_interleaved")?;
         k = rotate(b, node, k, cos, sin, "rotary_interleaved")?;
     }
-    let k = written(b, past_k, k, past)?;
-    let v = written(b, past_v, v, past)?;
-    let mut scores = scores_of(b, node, q, k)?;
+    let [(k, keys), (v, values)] = [written(b, past_k, k, past)?, written(b, past_v, v, past)?];
+    let mut scores = scores_of(b, node, q, keys)?;
     if let Some(seen) = window(b, scores, &Offset::PerRow(past), [None, Some(0)])? {
         scores = hide(b, scores, seen, f64::NEG_INFINITY)?;
     }
@@ -59,11 +60,25 @@ pub fn sparse_attention(b: &mut Builder, node: &Node) -> Result<Vec<Value>> {
     let single = b.convert(scores, wide(dtype))?;
     let weights = softmax_of_visible(b, single, &[3])?;
     let weights = b.convert(weights, dtype)?;
-    Ok(vec![weigh(b, weights, v)?, k, v])
+    Ok(vec![weigh(b, weights, values)?, k, v])
 }
 
-/// cache[b,g,t,d], new[b,g,s,d]  =>  the cache with the new elements at positions `past[b]` and following.
-fn written(b: &mut Builder, cache: Value, new: Value, past: Value) -> Result<Value> {
+/// Makes the dimensions equal that queries q[b,h,s,d], a cache [b,g,t,d] and its new elements [b,g,s,d] share.
+fn same_shapes(b: &mut Builder, node: &Node, q: Value, (cache, new): (Value, Value)) -> Result<()> {
+    if b.rank(cache) != 4 || [cache, new].iter().any(|v| b.dtype(*v) != b.dtype(q)) || !b.dtype(q).is_float() {
+        let (cache, new) = (b.ty(cache).clone(), b.ty(new).clone());
+        return Err(node.error("E0201", format!("a cache of {cache} does not continue in {new}")));
+    }
+    for (one, other, axis) in [(q, new, 0), (q, new, 2), (cache, new, 0), (cache, new, 1), (cache, new, 3)] {
+        let (one, other) = (b.dims(one)[axis].clone(), b.dims(other)[axis].clone());
+        b.unify(&one, &other)?;
+    }
+    Ok(())
+}
+
+/// cache[b,g,t,d], new[b,g,s,d]  =>  the cache with the new elements at positions `past[b]` and following; and the same
+/// with 0 at the positions after them, for attention: what is there may be no number.
+fn written(b: &mut Builder, cache: Value, new: Value, past: Value) -> Result<(Value, Value)> {
     let (dims, own) = (b.dims(cache), b.dims(new));
     let (batch, t, s) = (dims[0].clone(), dims[2].clone(), own[2].clone());
     let lanes = [batch.clone(), t.clone()];
@@ -71,10 +86,8 @@ fn written(b: &mut Builder, cache: Value, new: Value, past: Value) -> Result<Val
     let column = iota(b, 1, &lanes)?;
     let at = b.map2(ScalarFn::Sub, column, past)?;
     let length = b.dims_scalar(s.clone())?;
-    let first = b.map_const(ScalarFn::Lt, at, 0.0)?;
-    let begun = b.map1(ScalarFn::Not, first)?;
-    let within = b.map2(ScalarFn::Lt, at, length)?;
-    let is_new = b.map2(ScalarFn::And, begun, within)?;
+    let is_old = b.map_const(ScalarFn::Lt, at, 0.0)?;
+    let is_held = b.map2(ScalarFn::Lt, at, length)?;
     let last = b.map_const(ScalarFn::Sub, length, 1.0)?;
     let at = b.map2(ScalarFn::Min, at, last)?;
     let at = b.map_const(ScalarFn::Max, at, 0.0)?;
@@ -85,40 +98,53 @@ fn written(b: &mut Builder, cache: Value, new: Value, past: Value) -> Result<Val
     let moved = b.add(Op::Gather { axis: 0 }, &[rows, place])?;
     let moved = b.transpose(moved, vec![0, 2, 1, 3])?;
     let [rows, positions] = lanes;
-    let is_new = b.reshape(is_new, &[rows, Dim::constant(1), positions, Dim::constant(1)])?;
-    b.select(is_new, moved, cache)
+    let apart = [rows, Dim::constant(1), positions, Dim::constant(1)];
+    let (is_old, is_held) = (b.reshape(is_old, &apart)?, b.reshape(is_held, &apart)?);
+    let after = b.map1(ScalarFn::Not, is_held)?;
+    let is_kept = b.map2(ScalarFn::Or, is_old, after)?;
+    let whole = b.select(is_kept, cache, moved)?;
+    let nothing = b.splat(b.dtype(cache), 0.0, &[])?;
+    Ok((whole, b.select(is_held, whole, nothing)?))
 }
 
-/// Whether each layout names each block: [l,r,c], from the ends of the rows [l,r+1] and the columns [l,p] of its blocks
-/// in compressed rows. A block is in the row before which as many rows end as at or before its number.
+/// Whether each layout names each block: [l,r,c] with as many columns as rows, from compressed rows: the blocks of row
+/// r are those of the list [l,p] of columns from ends[r] to ends[r + 1].
 fn layouts(b: &mut Builder, node: &Node) -> Result<Value> {
-    let [ends, columns] = [node.input(5)?, node.input(6)?];
+    let [ends, columns] = [indices(b, node, 5)?, indices(b, node, 6)?];
     if b.rank(ends) != 2 || b.rank(columns) != 2 {
         let (ends, columns) = (b.ty(ends), b.ty(columns));
         return Err(node.error("E0201", format!("its layouts are {ends} and {columns}, not [l,r + 1] and [l,p]")));
     }
-    let (rows, named) = (b.dims(ends)[1].clone() - Dim::constant(1), b.dims(columns)[1].clone());
-    let n_layouts = b.dims(columns)[0].clone();
-    let ends = b.slice_axis(ends, 1, Dim::constant(1), 1, rows.clone())?;
-    let ends = b.convert(ends, DType::I64)?;
-    let all = [n_layouts.clone(), named.clone(), rows.clone()];
-    let apart = b.reshape(ends, &[n_layouts.clone(), Dim::constant(1), rows.clone()])?;
-    let number = iota(b, 1, &all)?;
-    let ended = b.map2(ScalarFn::Le, apart, number)?;
-    let ended = b.convert(ended, DType::I64)?;
-    let row = b.reduce(ReduceFn::Add, ended, &[2], false)?;
-    let columns = b.convert(columns, DType::I64)?;
-    let one_hot = |b: &mut Builder, at: Value| {
-        let at = b.reshape(at, &[n_layouts.clone(), named.clone(), Dim::constant(1)])?;
-        let places = iota(b, 2, &all)?;
-        let same = b.map2(ScalarFn::Eq, places, at)?;
-        b.convert(same, DType::F32)
+    let (one, of_ends) = (Dim::constant(1), b.dims(ends));
+    b.unify(&of_ends[0], &b.dims(columns)[0].clone())?;
+    b.require_at_most(&Dim::constant(2), &of_ends[1])?;
+    let [n_layouts, named] = [0, 1].map(|axis| b.dims(columns)[axis].clone());
+    b.require_at_most(&one, &named)?;
+    let rows = b.dims(ends)[1].clone() - one.clone();
+    let bound = |b: &mut Builder, start: i64| {
+        let bound = b.slice_axis(ends, 1, Dim::constant(start), 1, rows.clone())?;
+        b.reshape(bound, &[n_layouts.clone(), rows.clone(), Dim::constant(1)])
     };
-    // Columns after the last row belong to row r, which does not exist.
-    let (of_row, of_column) = (one_hot(b, row)?, one_hot(b, columns)?);
-    let count = b.contract("lpr,lpc->lrc", of_row, of_column)?;
-    let none = b.map_const(ScalarFn::Eq, count, 0.0)?;
-    b.map1(ScalarFn::Not, none)
+    let (first, end) = (bound(b, 0)?, bound(b, 1)?);
+    // A row has no more blocks than there are columns.
+    let all = [n_layouts.clone(), rows.clone(), named.minimum(&rows)];
+    let number = iota(b, 2, &all)?;
+    let at = b.map2(ScalarFn::Add, number, first)?;
+    let within = b.map2(ScalarFn::Lt, at, end)?;
+    let last = b.dims_scalar(named.clone() - one.clone())?;
+    let at = b.map2(ScalarFn::Min, at, last)?;
+    let at = b.map_const(ScalarFn::Max, at, 0.0)?;
+    let layout = iota(b, 0, &all)?;
+    let place = flat(b, &[layout, at], &[n_layouts.clone(), named])?;
+    let column = gather_flat(b, columns, place)?;
+    let none = b.splat(DType::I64, -1.0, &[])?;
+    let column = b.select(within, column, none)?;
+    let column = b.reshape(column, &[n_layouts.clone(), rows.clone(), one, all[2].clone()])?;
+    let each = iota(b, 2, &[n_layouts, rows.clone(), rows, all[2].clone()])?;
+    let same = b.map2(ScalarFn::Eq, each, column)?;
+    let same = b.convert(same, DType::I64)?;
+    let found = b.reduce(ReduceFn::Max, same, &[3], false)?;
+    b.map_const(ScalarFn::Eq, found, 1.0)
 }
 
 /// Whether the layout of each head names the block of each query and key: [b,h,s,t]. Heads take the layouts in turn.
@@ -130,8 +156,10 @@ fn seen_blocks(
     block: i64,
 ) -> Result<Value> {
     let (dims, of) = (b.dims(scores), b.dims(blocks));
-    let (heads, n_layouts) = (dims[1].as_const(), of[0].as_const());
-    let turns = heads.zip(n_layouts).filter(|(h, l)| *l > 0 && h % l == 0).map(|(h, l)| h / l);
+    let n_layouts = of[0].as_const();
+    let n_layouts = n_layouts.ok_or_else(|| node.error("E0203", "its number of layouts is not constant"))?;
+    let turns =
+        dims[1].as_const().map(|heads| (heads, n_layouts)).filter(|(h, l)| *l > 0 && h % l == 0).map(|(h, l)| h / l);
     let Some(turns) = turns else {
         return Err(node.error("E0201", format!("{} layouts do not divide its {} heads", of[0], dims[1])));
     };

@@ -142,7 +142,8 @@ func.func @quantized(%x: !x, %w: !w, %c: !c, %f: !f, %z: !z) -> !v {
 // CHECK-LABEL: func.func @sparse
 // CHECK: sdx.map "select"
 // CHECK: sdx.contract "bhsd,bhtd->bhst"
-// CHECK: sdx.contract "lpr,lpc->lrc"
+// CHECK: sdx.gather %{{.*}} -> !sdx.tensor<[2, 4, 4], i64>
+// CHECK: sdx.reduce "max" %{{.*}} axes [3] : <[2, 4, 4, 4], i64> -> <[2, 4, 4], i64>
 // CHECK: sdx.gather %{{.*}} axis 0 {{.*}} -> !sdx.tensor<[b, s, 2, 4], i1>
 // CHECK: sdx.gather %{{.*}} axis 3 {{.*}} -> !sdx.tensor<[b, s, 2, 64], i1>
 // CHECK: sdx.broadcast {{.*}} -> <[b, 2, 2, s, 64], i1>
