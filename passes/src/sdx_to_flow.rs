@@ -65,7 +65,7 @@ fn convert(graph: &Graph, taken: &BTreeSet<String>) -> Result<Program> {
     let (name, checks, ports) = (graph.name.clone(), graph.checks.clone(), states.ports(graph));
     let program = Program { name, symbols, checks, states: ports, internal: graph.internal, ..Program::default() };
     let live = graph.live();
-    let only_contracted = only_contracted(graph, &live);
+    let only_contracted = only_read_by(graph, &live, |node, _| matches!(node.op, Op::Contract(_)));
     let only_mapped = only_mapped(graph, &live);
     let of_states = of_states(graph, &states);
     let (places, hosts) = (vec![], BTreeMap::new());
@@ -526,34 +526,28 @@ fn of_states(graph: &Graph, states: &States) -> Vec<bool> {
     out
 }
 
-/// Whether each value is read by functions of elements only, if need be through slices, and through reshapes that only
-/// add or drop dimensions of 1.
+/// Whether each value is read only by functions of elements, by slices, and by reshapes that only add or drop
+/// dimensions of 1, of which the last two are in turn read only so.
 fn only_mapped(graph: &Graph, live: &[bool]) -> Vec<bool> {
+    only_read_by(graph, live, |node, itself| match node.op {
+        Op::Map(_) => true,
+        Op::Slice { .. } => itself,
+        Op::Reshape => itself && unit_reshape(&graph.ty(node.args[0]).dims, &node.ty.dims).is_some(),
+        _ => false,
+    })
+}
+
+/// Whether each value has readers, and `counts` holds for all of them. The predicate is also told whether this is so for
+/// the reader's own value.
+fn only_read_by(graph: &Graph, live: &[bool], counts: impl Fn(&Node, bool) -> bool) -> Vec<bool> {
     let (mut read, mut otherwise) = (vec![false; graph.nodes.len()], vec![false; graph.nodes.len()]);
     graph.outputs.iter().for_each(|(_, v)| otherwise[v.index()] = true);
     let nodes: Vec<(Value, &Node)> = graph.values().filter(|(v, _)| live[v.index()]).collect();
     // Readers come after what they read.
     for (v, node) in nodes.into_iter().rev() {
-        let of_maps = |v: Value| read[v.index()] && !otherwise[v.index()];
-        let maps = match node.op {
-            Op::Map(_) => true,
-            Op::Slice { .. } => of_maps(v),
-            Op::Reshape => of_maps(v) && unit_reshape(&graph.ty(node.args[0]).dims, &node.ty.dims).is_some(),
-            _ => false,
-        };
-        let found = if maps { &mut read } else { &mut otherwise };
+        let itself = read[v.index()] && !otherwise[v.index()];
+        let found = if counts(node, itself) { &mut read } else { &mut otherwise };
         node.args.iter().for_each(|a| found[a.index()] = true);
     }
     read.iter().zip(&otherwise).map(|(read, other)| *read && !*other).collect()
-}
-
-/// Whether each value is read by contractions only, and by at least one.
-fn only_contracted(graph: &Graph, live: &[bool]) -> Vec<bool> {
-    let (mut by_contraction, mut otherwise) = (vec![false; graph.nodes.len()], vec![false; graph.nodes.len()]);
-    for (_, node) in graph.values().filter(|(v, _)| live[v.index()]) {
-        let read = if matches!(node.op, Op::Contract(_)) { &mut by_contraction } else { &mut otherwise };
-        node.args.iter().for_each(|a| read[a.index()] = true);
-    }
-    graph.outputs.iter().for_each(|(_, v)| otherwise[v.index()] = true);
-    by_contraction.iter().zip(&otherwise).map(|(c, o)| *c && !*o).collect()
 }

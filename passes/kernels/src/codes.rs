@@ -10,8 +10,8 @@ use sardonyx_dialects::scalar::ScalarFn;
 /// Largest zero point: every number of steps up to it is exact in f32, and so is the sum of two.
 const ZERO_MAX: f64 = 65536.0;
 
-/// What the step clamps, if it clamps a float to limits that a conversion to this type clamps it to anyway, or to wider
-/// ones; else the step itself. A clamped value that is `known` is not computed again.
+/// Returns what the step clamps, if it clamps a float to limits that a conversion to this type clamps it to anyway, or
+/// to wider ones; else the step itself. A clamped value that is `known` is not computed again.
 pub fn unclamped(def: &KernelDef, mut step: usize, to: DType, known: impl Fn(usize) -> bool) -> usize {
     let Some((least, most)) = int_range(to).filter(|_| def.body[step].dtype.is_float() && to.is_int()) else {
         return step;
@@ -74,7 +74,7 @@ impl Code {
     pub fn emit(&self, asm: &mut Mlir, x: Val) -> Option<Val> {
         let isa = asm.isa;
         let limit = |code: f64| f64::from(((code - self.zero) * self.scale) as f32);
-        let within = math::clamp_number(asm, x, limit(self.least), limit(self.most));
+        let within = asm.clamp_number(x, limit(self.least), limit(self.most));
         let quotient = math::quotient(asm, within, self.scale)[1];
         let rounded = isa.nearest(asm, quotient)?;
         let zero = asm.int(self.zero as i64, rounded.ty);

@@ -93,24 +93,17 @@ impl Point {
                 asm.widen(v, lanes)
             }
             Op::Apply { f, args } => self.apply(cx, asm, (k, *f), args, lanes),
-            Op::Convert(a, how) => {
-                let a = if *how == Conversion::Value {
-                    unclamped(cx.def, *a, step.dtype, |k| self.values[k].is_some())
-                } else {
-                    *a
-                };
-                let from = cx.def.body[a].dtype;
-                match how {
-                    Conversion::Value => match self.code(cx, asm, (a, step.dtype), lanes) {
-                        Some(code) => code,
-                        None => {
-                            let v = self.eval(cx, asm, a);
-                            scalar::convert(asm, v, from, step.dtype)
-                        }
-                    },
-                    Conversion::Bits => {
+            Op::Convert(a, Conversion::Bits) => {
+                let v = self.eval(cx, asm, *a);
+                scalar::reinterpret(asm, v, cx.def.body[*a].dtype, step.dtype)
+            }
+            Op::Convert(a, Conversion::Value) => {
+                let a = unclamped(cx.def, *a, step.dtype, |k| self.values[k].is_some());
+                match self.code(cx, asm, (a, step.dtype), lanes) {
+                    Some(code) => code,
+                    None => {
                         let v = self.eval(cx, asm, a);
-                        scalar::reinterpret(asm, v, from, step.dtype)
+                        scalar::convert(asm, v, cx.def.body[a].dtype, step.dtype)
                     }
                 }
             }

@@ -26,15 +26,6 @@ pub fn clamp(asm: &mut impl Asm, x: Val, lo: f64, hi: f64) -> Val {
     asm.select(above, hi, x)
 }
 
-/// x between two numbers; NaN becomes the lower one.
-pub fn clamp_number(asm: &mut impl Asm, x: Val, lo: f64, hi: f64) -> Val {
-    let (lo, hi) = (asm.float(lo, x.ty), asm.float(hi, x.ty));
-    let above = asm.cmpf(CmpF::Ogt, x, lo);
-    let x = asm.select(above, x, lo);
-    let below = asm.cmpf(CmpF::Olt, x, hi);
-    asm.select(below, x, hi)
-}
-
 /// |x| with the sign of s.
 pub fn copysign(asm: &mut impl Asm, x: Val, s: Val) -> Val {
     asm.bin(Bin::CopySign, x, s)

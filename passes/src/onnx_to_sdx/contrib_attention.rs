@@ -44,7 +44,7 @@ pub(super) fn hide(b: &mut Builder, scores: Value, seen: Value, low: f64) -> Res
 }
 
 /// weights[b,h,s,t] · v[b,g,t,e] → [b,s,h*e]
-pub(super) fn weigh(b: &mut Builder, weights: Value, v: Value) -> Result<Value> {
+fn weigh(b: &mut Builder, weights: Value, v: Value) -> Result<Value> {
     let heads = b.dims(weights)[1].clone();
     let values = repeat_heads(b, v, &heads)?;
     let y = b.contract("bhst,bhte->bhse", weights, values)?;
@@ -290,11 +290,7 @@ pub fn group_query_attention(b: &mut Builder, node: &Node) -> Outputs {
     if node.optional(11).is_some() || node.int_or("smooth_softmax", 0)? > 0 {
         return Err(node.error("E0101", "a head sink and a smooth softmax are not supported"));
     }
-    let [mut q, mut k, mut v] = match (node.optional(1), node.optional(2)) {
-        (Some(k), Some(v)) => [split_heads(b, node.input(0)?, heads)?, split_heads(b, k, kv)?, split_heads(b, v, kv)?],
-        (None, None) => packed_groups(b, node, heads, kv)?,
-        (_, _) => return Err(node.error("E0103", "takes keys and values both or neither")),
-    };
+    let [mut q, mut k, mut v] = grouped_operands(b, node, heads, kv)?;
     let s = b.dims(q)[2].clone();
     let last = node.input(5)?;
     let batch = b.dims(q)[0].clone();
@@ -339,16 +335,30 @@ pub fn group_query_attention(b: &mut Builder, node: &Node) -> Outputs {
     if let Some(bias) = node.optional(10) {
         scores = b.map2(ScalarFn::Add, scores, bias)?;
     }
+    Ok(vec![weigh_visible(b, scores, v)?, k, v])
+}
+
+/// Queries of `heads` heads, and keys and values of `kv` heads, from three operands or from one.
+pub(super) fn grouped_operands(b: &mut Builder, node: &Node, heads: i64, kv: i64) -> Result<[Value; 3]> {
+    let q = node.input(0)?;
+    match (node.optional(1), node.optional(2)) {
+        (Some(k), Some(v)) => Ok([split_heads(b, q, heads)?, split_heads(b, k, kv)?, split_heads(b, v, kv)?]),
+        (None, None) => packed_groups(b, node, heads, kv),
+        (_, _) => Err(node.error("E0103", "takes keys and values both or neither")),
+    }
+}
+
+/// Returns the values weighted by the softmax of scores[b,h,s,t], as [b,s,h·e]: 0 for a query that sees no key.
+pub(super) fn weigh_visible(b: &mut Builder, scores: Value, v: Value) -> Result<Value> {
     let dtype = b.dtype(scores);
     let single = b.convert(scores, wide(dtype))?;
     let weights = softmax_of_visible(b, single, &[3])?;
     let weights = b.convert(weights, dtype)?;
-    let y = weigh(b, weights, v)?;
-    Ok(vec![y, k, v])
+    weigh(b, weights, v)
 }
 
 /// Queries, keys and values of x[b,s,(h + 2g)·d].
-pub(super) fn packed_groups(b: &mut Builder, node: &Node, heads: i64, kv: i64) -> Result<[Value; 3]> {
+fn packed_groups(b: &mut Builder, node: &Node, heads: i64, kv: i64) -> Result<[Value; 3]> {
     let x = node.input(0)?;
     let width = b.dims(x).get(2).and_then(Dim::as_const);
     let all = kv.checked_mul(2).and_then(|kv| kv.checked_add(heads));

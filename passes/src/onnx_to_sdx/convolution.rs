@@ -275,8 +275,8 @@ const PHASES: &str = "xyzefh";
 
 /// The contraction of all phases: [n, g, c, place…, turn…], [g, c, o, (turn, phase)…]  =>  [n, g, o, (place, phase)…].
 /// The phases and output channels of a group are one dimension of columns, which are adjacent in the weights and in the
-/// result, however few channels there are. Of several groups with one output channel each, the phases are the only columns; they keep their
-/// axes, so that vectors can run along the groups.
+/// result, however few channels there are. Of several groups with one output channel each, the phases are the only
+/// columns; they keep their axes, so that vectors can run along the groups.
 fn phases(b: &mut Builder, (x, w): (Value, Value), rank: usize) -> Result<Value> {
     let (p, r) = (&"pqrstuvw"[..rank], &"ijklmabd"[..rank]);
     let dims = b.dims(w);

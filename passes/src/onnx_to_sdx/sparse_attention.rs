@@ -4,11 +4,10 @@
 //! l layouts, r and c rows and columns of blocks, p blocks that a layout names.
 
 use super::builder::Builder;
-use super::contrib_attention::{heads_of, hide, packed_groups, scores_of, token_positions, weigh};
+use super::contrib_attention::{grouped_operands, heads_of, hide, scores_of, token_positions, weigh_visible};
 use super::coordinates::{checked_index, flat, gather_flat, indices};
-use super::heads::{Offset, iota, split_heads, window};
+use super::heads::{Offset, iota, window};
 use super::node::Node;
-use super::reduction::{softmax_of_visible, wide};
 use super::rotary::{angles, rotate};
 use sardonyx_base::{DType, Dim, Result};
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
@@ -23,11 +22,7 @@ pub fn sparse_attention(b: &mut Builder, node: &Node) -> Result<Vec<Value>> {
     if block < 1 {
         return Err(node.error("E0106", format!("`sparse_block_size` = {block} is no number of tokens")));
     }
-    let [mut q, mut k, v] = match (node.optional(1), node.optional(2)) {
-        (Some(k), Some(v)) => [split_heads(b, node.input(0)?, heads)?, split_heads(b, k, kv)?, split_heads(b, v, kv)?],
-        (None, None) => packed_groups(b, node, heads, kv)?,
-        (_, _) => return Err(node.error("E0103", "takes keys and values both or neither")),
-    };
+    let [mut q, mut k, v] = grouped_operands(b, node, heads, kv)?;
     let [past_k, past_v] = [node.input(3)?, node.input(4)?];
     let total = indices(b, node, 8)?;
     for (cache, new) in [(past_k, k), (past_v, v)] {
@@ -56,11 +51,7 @@ pub fn sparse_attention(b: &mut Builder, node: &Node) -> Result<Vec<Value>> {
     let blocks = layouts(b, node)?;
     let seen = seen_blocks(b, node, (scores, blocks), positions, block)?;
     scores = hide(b, scores, seen, f64::NEG_INFINITY)?;
-    let dtype = b.dtype(scores);
-    let single = b.convert(scores, wide(dtype))?;
-    let weights = softmax_of_visible(b, single, &[3])?;
-    let weights = b.convert(weights, dtype)?;
-    Ok(vec![weigh(b, weights, values)?, k, v])
+    Ok(vec![weigh_visible(b, scores, values)?, k, v])
 }
 
 /// Makes the dimensions equal that queries q[b,h,s,d], a cache [b,g,t,d] and its new elements [b,g,s,d] share.

@@ -205,6 +205,15 @@ impl Mlir {
         self.def(ty, &text)
     }
 
+    /// Returns x between two numbers; NaN becomes the lower one.
+    pub fn clamp_number(&mut self, x: Val, lo: f64, hi: f64) -> Val {
+        let (lo, hi) = (self.float(lo, x.ty), self.float(hi, x.ty));
+        let above = self.cmpf(CmpF::Ogt, x, lo);
+        let x = self.select(above, x, lo);
+        let below = self.cmpf(CmpF::Olt, x, hi);
+        self.select(below, x, hi)
+    }
+
     /// A scalar in every lane, for each of these numbers of lanes. Narrow vectors are the first lanes of the widest one:
     /// LLVM would broadcast the element again for them, on a unit that multiply-adds need, so it is kept from seeing
     /// what they are the lanes of.
@@ -233,13 +242,10 @@ impl Mlir {
     fn floats_to_ints(&mut self, a: Val, elem: Elem, unsigned: bool) -> Val {
         let bits = elem.bits();
         let (lo, hi) = if unsigned { (0, (1i64 << bits) - 1) } else { (-1 << (bits - 1), (1i64 << (bits - 1)) - 1) };
-        let least = self.float(lo as f64, a.ty);
         // The largest f32 that fits into an i32 is less than the largest i32.
-        let most = self.float(if bits == 32 { 2_147_483_520.0 } else { hi as f64 }, a.ty);
-        let larger = self.cmpf(CmpF::Ogt, a, least);
-        let within = self.select(larger, a, least);
-        let smaller = self.cmpf(CmpF::Olt, within, most);
-        let within = self.select(smaller, within, most);
+        let most = if bits == 32 { 2_147_483_520.0 } else { hi as f64 };
+        let within = self.clamp_number(a, lo as f64, most);
+        let most = self.float(most, a.ty);
         let ty = a.ty.with_elem(Elem::I32);
         let mut whole = self.def(ty, &format!("arith.fptosi {within} : {} to {}", a.ty.name(), ty.name()));
         if bits == 32 {

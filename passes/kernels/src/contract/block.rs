@@ -32,9 +32,6 @@ const PART: i64 = 128;
 const SHORT_PART: i64 = 32;
 const FEW_COLUMNS: i64 = 2 * WIDTH;
 
-/// Vectors of so many lanes are not halved: no CPU computes half of one faster.
-const LEAST_LANES: u32 = 8;
-
 impl Item<'_> {
     /// Computes all rows of the item, slab by slab.
     pub fn chunk(&self, asm: &mut Mlir, columns: Columns) {
@@ -197,7 +194,7 @@ impl Panel<'_, '_> {
         let this = std::slice::from_ref(self);
         if let Columns::Known(n) = columns {
             for first in (0..n).step_by((vectors * width) as usize) {
-                let needed = self.vectors((n - first).min(vectors * width));
+                let needed = self.item.vectors((n - first).min(vectors * width));
                 let first = asm.i64(first);
                 self.registers(asm, this, size, row, first, &needed, columns, way);
             }
@@ -217,23 +214,6 @@ impl Panel<'_, '_> {
             self.registers(asm, this, size, row, first, &all, columns, way);
             vec![]
         });
-    }
-
-    /// Lanes of the vectors that hold `n` columns. The last vector has half the lanes if these are enough: some CPUs
-    /// compute two of half the width in the time of a whole one.
-    fn vectors(&self, n: i64) -> Vec<u32> {
-        let lanes = self.item.cx.lanes();
-        let width = i64::from(lanes);
-        let mut vectors = vec![lanes; (n + width - 1).div_euclid(width) as usize];
-        let plan = self.item.plan;
-        if let Some(last) = vectors.last_mut()
-            && (plan.words != Words::Pairs && plan.folds.is_empty())
-            && lanes > LEAST_LANES
-            && (1..=width / 2).contains(&(n % width))
-        {
-            *last = lanes / 2;
-        }
-        vectors
     }
 
     /// Computes `size` rows by the columns from `first` of each panel, in registers over the whole reduction; `vectors`

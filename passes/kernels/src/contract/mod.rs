@@ -48,6 +48,7 @@ use super::cx::{Cx, decode};
 use super::def::*;
 use super::eval::Point;
 use super::scalar;
+use super::words::Words;
 use sardonyx_base::Dim;
 use sardonyx_base::cpu::Extension;
 use sardonyx_dialects::flow::kernel::Class;
@@ -234,6 +235,9 @@ fn items(cx: &Cx<Mlir>, asm: &mut Mlir, plan: &Plan) {
     });
 }
 
+/// Vectors of so many lanes are not halved: no CPU computes half of one faster.
+const LEAST_LANES: u32 = 8;
+
 impl Item<'_> {
     /// Computes the panels of a strip: one, or two together if there are too few rows to hide the latency of one.
     fn strip(mut self, asm: &mut Mlir, strip: Val, id: Val, copied: Val) -> Val {
@@ -313,7 +317,7 @@ impl Item<'_> {
     /// Computes one or two rows, which are all rows of the work item, by this panel and the next one, both full.
     fn pair(&self, asm: &mut Mlir, size: i64) {
         let zero = asm.i64(0);
-        let vectors = self.of_panel();
+        let vectors = self.vectors(WIDTH);
         let next = self.next(asm);
         self.each_sum(asm, &|asm, sum| {
             let panels = [self.panel_of(asm, sum), next.panel_of(asm, sum)];
@@ -328,7 +332,7 @@ impl Item<'_> {
     /// Computes one or two rows, which are all rows of the work item, by the full panels of several reductions at a
     /// time: each element of A is read once for these panels, and their accumulators hide each other's latency.
     fn sums_together(&self, asm: &mut Mlir, size: i64) {
-        let (zero, vectors) = (asm.i64(0), self.of_panel());
+        let (zero, vectors) = (asm.i64(0), self.vectors(WIDTH));
         let panels: Vec<Panel> = (0..self.plan.sums.len()).map(|sum| self.panel_of(asm, Which::Known(sum))).collect();
         let most = match self.are_panels_near() {
             true => sizes::few_row_sums(self.cx.launch.level).div_euclid(size * vectors.len() as i64).max(1) as usize,
@@ -340,10 +344,21 @@ impl Item<'_> {
         }
     }
 
-    /// Lanes of the vectors of a full panel's row.
-    fn of_panel(&self) -> Vec<u32> {
+    /// Lanes of the vectors that hold `n` columns. The last vector has half the lanes if these are enough: some CPUs
+    /// compute two of half the width in the time of a whole one.
+    fn vectors(&self, n: i64) -> Vec<u32> {
         let lanes = self.cx.lanes();
-        vec![lanes; (WIDTH / i64::from(lanes)) as usize]
+        let width = i64::from(lanes);
+        let mut vectors = vec![lanes; (n + width - 1).div_euclid(width) as usize];
+        let plan = self.plan;
+        if let Some(last) = vectors.last_mut()
+            && (plan.words != Words::Pairs && plan.folds.is_empty())
+            && lanes > LEAST_LANES
+            && (1..=width / 2).contains(&(n % width))
+        {
+            *last = lanes / 2;
+        }
+        vectors
     }
 
     /// Whether the panels of all reductions fit into the second-level cache, whose latency other loads hide. From
