@@ -58,7 +58,7 @@ impl Skeleton {
         self.node(name, "MatMul", &[x, &weight], vec![])
     }
 
-    /// Projection to queries, keys or values, split by heads.
+    /// Adds a projection to queries, keys or values, splits it by heads and transposes the result by `perm`.
     fn heads(&mut self, name: &str, x: &str, width: i64, perm: &[i64]) -> String {
         let made = self.product(name, x, [width, width]);
         let by_heads = self.node(&format!("{name}/heads"), "Reshape", &[&made, "heads"], vec![]);

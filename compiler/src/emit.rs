@@ -50,7 +50,7 @@ pub struct PtxSummary {
     pub candidates: usize,
     /// Number of kernels.
     pub kernels: usize,
-    /// Number of those whose tile was selected because it was measured to be the fastest.
+    /// Number of kernels whose tile was selected because it was measured to be the fastest.
     pub measured: usize,
 }
 
@@ -65,8 +65,8 @@ pub struct PlanSummary {
     pub entries: Vec<EntrySummary>,
     /// Number of memory accesses in all kernels.
     pub accesses: usize,
-    /// Number of accesses that no requirement checked at launch keeps within their buffer. They are safe only in plans
-    /// that come unchanged from the compiler.
+    /// Number of accesses for which no requirement was proved that keeps them within their buffer. They are safe only
+    /// in plans that come unchanged from the compiler.
     pub unchecked: usize,
 }
 
@@ -124,7 +124,7 @@ pub struct Product<'a> {
     pub model_hash: &'a str,
     /// Call with known results that loading the artifact repeats; `None` to leave it out.
     pub selftest: Option<&'a file::SelfTest>,
-    /// Describes a precision that differs from the model's own.
+    /// Description of the precision; `None` if it is the model's own.
     pub precision: Option<String>,
     /// Kinds of the inputs and outputs that are not tensors, by name.
     pub kinds: &'a BTreeMap<String, Kind>,
@@ -138,7 +138,7 @@ pub struct Product<'a> {
     pub sign: Option<&'a SecretKey>,
     /// Files to attach: names and contents.
     pub attached: &'a [(&'static str, Vec<u8>)],
-    /// Entry points that calls of `main` may run when their sizes match.
+    /// Names of the entry points that a call of `main` runs instead if it has their sizes.
     pub specialized: &'a [String],
 }
 
@@ -164,7 +164,8 @@ impl<'a> Product<'a> {
     }
 }
 
-/// Code and prepared parameters of a product. They take most of the time, and are shared by all files written from it.
+/// Code and prepared parameters of a product. Computing them takes most of the time of writing an artifact. All files
+/// that are written from the product share them.
 pub struct Built {
     codes: Vec<Code>,
     prepared: Prepared,
@@ -225,7 +226,7 @@ pub fn write(path: &Path, product: &Product, built: &Built) -> Result<Summary> {
     })
 }
 
-/// Whether a plan has collectives that are started in one step and awaited in another.
+/// Returns whether a plan has collectives that are started in one step and awaited in another.
 fn overlaps(plan: &Plan) -> bool {
     let steps = plan.entries.iter().flat_map(|entry| &entry.steps);
     let begins = |action: &Action| matches!(action, Action::Host(host) if matches!(host.call.op, HostOp::Begin(_)));
@@ -293,7 +294,7 @@ impl Code {
     }
 }
 
-/// The plan in the file's format; its constants are written to the file along the way.
+/// Converts a plan to the file's format, and writes its constants to the file.
 fn plan(
     plan: &Plan,
     code: &Code,

@@ -18,7 +18,7 @@
 //! us = { "warps-128x64x64" = 9.1, "warps-64x64x64" = 7.4 }
 //! ```
 //!
-//! Only target, key and tile matter here; the rest says where they come from.
+//! This compiler reads only the version, and target, key and tile of each kernel. The rest records their origin.
 
 use sardonyx_base::{Error, Result};
 use sardonyx_kernels::Tuning;

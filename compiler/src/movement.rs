@@ -18,8 +18,8 @@ use std::collections::HashMap;
 
 /// Stage after which the program is measured as the model states it, with constants folded.
 pub const BEFORE: &str = "fold-constants";
-/// The program is measured as launched after the last of these stages that is run: all that change kernels, up to the
-/// one that makes the plan.
+/// The program is measured as launched after the last of these stages that runs. They are the last stages that change
+/// kernels; the next one, `schedule`, makes the plan.
 pub const AFTER: &[&str] = &["pack-weights", "lower-precision", "stage-operands"];
 
 /// The first function of a module at both stages.
@@ -109,7 +109,8 @@ pub fn program(module: &Module) -> Result<Program> {
 }
 
 impl Movement {
-    /// `plan` is the plan made from the program. Errors: those of `sizes` and of `FastMemory::from_spec`.
+    /// Counts data movement. `plan` is made from the program of `levels`. Errors: those of `sizes` and of
+    /// `FastMemory::from_spec`.
     pub fn compute(levels: &Levels, plan: &Plan, question: &Question) -> Result<Movement> {
         let sizes = sizes(&levels.program, &question.at)?;
         let memory = FastMemory::from_spec(&question.device)?;

@@ -28,12 +28,12 @@
 //! micro_batches = 2                  # parts of a batch; one computes while another one exchanges [default: 1]
 //! ```
 //!
-//! With `gathered_weights = 0`, each rank along axis 0 keeps a part of the weights that it needs whole, and the ranks
-//! gather them in each call, just before they are needed.
+//! With `gathered_weights = 0`, each rank along axis 0 stores only a part of each weight that it needs whole, and the
+//! ranks gather the parts in each call, just before the weight is needed.
 //!
 //! `sardonyx plan` also writes `op = M` with `input = N`: operand N of operation M among those that the node has been
-//! lowered to when the pass `shard` runs. It writes `seeds = false` too, so that tensors without a rule are replicated
-//! on every rank.
+//! lowered to when the pass `shard` runs. It writes `seeds` too: if false, products and tables without a rule are
+//! replicated on every rank, else they are split where that is faster [default: true].
 
 use crate::onnx::{Model, Placed};
 use regex_lite::Regex;
@@ -56,7 +56,7 @@ pub struct Placement {
     pub seeds: bool,
     /// Distribution of operands of single operations.
     pub operands: Vec<OperandPlace>,
-    /// Axis along which weights are gathered in calls; `None` if each rank has those that it needs.
+    /// Axis along which weights are gathered in calls; `None` if each rank stores the weights that it needs.
     pub gathered_weights: Option<usize>,
     /// Pipeline stages along an axis of the mesh; `None` without a pipeline.
     pub stages: Option<Stages>,
@@ -74,7 +74,7 @@ struct Rule {
 }
 
 impl Placement {
-    /// The planner's candidate as a plan, equal to what its file would be read as.
+    /// Makes a plan of a candidate of the planner. It has the content of the file that `text` writes.
     pub fn planned(found: &Candidate) -> Placement {
         let Candidate { mesh, found_by, places, gathered_weights, stages, overlap, .. } = found.clone();
         let seeds = found_by == FoundBy::Rules;

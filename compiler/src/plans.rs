@@ -29,7 +29,7 @@ pub struct Planned {
 pub enum Made {
     /// One plan for each class; at least one.
     Plans(Vec<Planned>),
-    /// The stage to stop after was reached: the IR, for the first class.
+    /// The stage to stop after was reached: the IR at this point, for the first class, and its rewrites.
     Stopped(String, Box<Rewrites>),
 }
 
@@ -46,7 +46,7 @@ pub struct Way<'a, 'c> {
     pub targets: &'a [Target],
     /// Receives the time of each stage.
     pub times: &'a mut Times,
-    /// Called with the events of the first class.
+    /// Called with the events of the shared stages and of those for the first class.
     pub observe: &'a mut dyn FnMut(Event<'_, 'c>) -> Result<()>,
 }
 
@@ -74,8 +74,8 @@ impl<'c> Way<'_, 'c> {
         Ok(Made::Plans(planned))
     }
 
-    /// Runs some stages; returns whether the one to stop after was among them. `of`: target and index, if there are
-    /// several.
+    /// Runs the stages in a range, and returns whether the stage to stop after was among them. `of` is the target and
+    /// the index of its class, if there are several classes and the stages are not shared.
     fn stages(
         &mut self,
         module: &mut Module<'c>,

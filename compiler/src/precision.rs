@@ -70,8 +70,7 @@ pub struct OutputError {
     pub abs_max: f64,
     /// L2 norm of the difference, divided by that of the expected output.
     pub relative: f64,
-    /// Whether the self-test would accept the output; for errors on data, which have no tolerance, whether they are
-    /// numbers.
+    /// Whether the self-test would accept the output. Errors on data have no tolerance: all are accepted but NaN.
     pub tolerable: bool,
 }
 

@@ -16,7 +16,7 @@ use sardonyx_dialects::plan::Plan;
 use sardonyx_runtime::RunOptions;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Below this many elements, interpreting is faster than compiling.
+/// If all containers of the programs together have fewer elements, interpreting is faster than compiling.
 const ELEMENTS_MIN: i64 = 1 << 20;
 
 /// The pipeline for these programs: their kernels are fused and launched in order.

@@ -61,8 +61,9 @@ fn columns(is_measured: bool) -> Vec<Column> {
     columns
 }
 
-/// A launch with its figures, in the order of `columns`: its time on the described device, words that are moved if each
-/// distinct element is moved once, words that the code requests, words that any code requests, operations.
+/// A launch with its figures, in the order of `columns`: its predicted time on the described device, its measured time
+/// if any, words that are moved if each distinct element is moved once, words that the code requests, the least number
+/// of words that any code could request, operations.
 fn step(found: &Launches, launch: &Launch, row: &Row, rates: &Rates, measured_us: Option<f64>) -> Step {
     let (kernel, class) = &found.kernels[launch.kernel];
     let scheduled = row.scheduled.unwrap_or(row.words);
@@ -112,7 +113,7 @@ fn accesses<'a>(planned: &'a Planned, entry: &'a Entry) -> impl Iterator<Item = 
     })
 }
 
-/// Offset and size of a buffer in the arena; `None` for others, and if data decide about them.
+/// Offset and size in bytes of a buffer in the arena; `None` for other buffers, and if offset or size depend on data.
 fn place(entry: &Entry, sizes: &Sizes, buffer: usize) -> Option<(i64, i64)> {
     let Some(Buffer::Arena { bytes, offset: Some(offset) }) = entry.buffers.get(buffer) else { return None };
     Some((value(offset, sizes).ok()?, value(bytes, sizes).ok()?))

@@ -1,7 +1,8 @@
 //! the accesses of a kernel, all of its launches  =>  the launch requirements that all of them provably fulfil
 //!
 //! The runtime checks these requirements for every call, so that a modified plan is refused instead of letting native
-//! code run out of bounds. A requirement that cannot be proved here is left out, as it might refuse a valid call.
+//! code access memory out of bounds. A requirement that cannot be proved here is left out, as it might refuse a valid
+//! call.
 
 use sardonyx_base::dim::{Atom, Symbol};
 use sardonyx_base::{Dim, Result};
@@ -19,7 +20,7 @@ pub struct Requires {
     pub indexes: Vec<Dim>,
     /// Number of memory accesses of the kernel.
     pub accesses: usize,
-    /// Number of accesses that no requirement keeps within their buffer.
+    /// Number of accesses for which no requirement was proved that keeps them within their buffer.
     pub unchecked: usize,
 }
 

@@ -15,7 +15,8 @@ use std::collections::{BTreeMap, BTreeSet};
 /// roundings; their results are compared with those of this stage.
 pub const STAGE: &str = "simplify";
 
-/// Largest work of a self-test, in multiply-adds and elements; interpreting that much takes some seconds.
+/// Bound on the work of all calls that are tried for a self-test, in multiply-adds and elements; interpreting that much
+/// takes some seconds.
 const WORK_MAX: i64 = 2_000_000_000;
 /// Largest number of elements of any value of a self-test except weights: the interpreter keeps every value in memory,
 /// with some bytes for each element.
@@ -58,10 +59,10 @@ pub fn make(graph: &Graph, params: &ParamStore, options: &Options) -> std::resul
     Err(why.unwrap_or("no small dimensions satisfy what the model demands of them".into()))
 }
 
-/// Choices of values for `n` symbols in alphabetical order, the best first. The first has distinct values, to tell
-/// apart dimensions that a fault may have mixed up; each is the sum of the two before it (1, 2, 3, 5, …), as a mask's
-/// length is the sum of `past` and `seq`. For names in another order, the choices of ones and twos contain such sums
-/// too.
+/// Choices of values for `n` symbols in alphabetical order, the best first. The first has distinct values for up to six
+/// symbols, to tell apart dimensions that a fault may have mixed up; each value is the sum of the two before it (1, 2,
+/// 3, 5, …), as a mask's length is the sum of `past` and `seq`. For names in another order, the choices of ones and
+/// twos contain such sums too. The last choice asks for the largest value of each symbol.
 pub(crate) fn choices(n: usize) -> Vec<Vec<i64>> {
     let distinct = (0..n).map(|i| [1, 2, 3, 5, 8, 13][i % 6]).collect();
     let mixed = match n {
@@ -123,8 +124,8 @@ fn call(
     Ok(test)
 }
 
-/// Whether the graph computes in 16 bits. A device may leave out such roundings, which changes all elements of a deep
-/// network, so outputs are compared by their relative L2 error.
+/// Returns whether the graph computes in f16 or bf16. A device may leave out roundings to these types, which changes
+/// all elements of a deep network, so outputs are compared by their relative L2 error.
 fn computes_halves(graph: &Graph) -> bool {
     let rounds = |node: &Node| {
         let is_half = matches!(node.ty.dtype, DType::F16 | DType::BF16);
@@ -236,8 +237,8 @@ fn demands_of_body(graph: &Graph, body: &Graph, operands: &[Value]) -> Vec<Check
     ports.chain(own).filter(|c| c.left != c.right).collect()
 }
 
-/// For each symbol that inputs bind, a value within its range; the values also satisfy the demands if possible. `None`
-/// if the graph's checks do not hold.
+/// Returns a value within its range for each symbol that inputs bind; the values also satisfy `demands` if possible.
+/// `None` if they violate a check of the graph or the range of a symbol, or make a dimension of an input negative.
 pub(crate) fn choose_symbols(graph: &Graph, demands: &[Check], choice: &[i64]) -> Option<BTreeMap<String, i64>> {
     let inputs = graph.symbols.iter().filter(|(_, s)| s.kind == SymbolKind::Input);
     let one = |(i, (name, s)): (usize, (&String, &Symbol))| {

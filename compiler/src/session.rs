@@ -10,7 +10,8 @@ use sardonyx_kernels::Target;
 use sardonyx_passes::Rewrites;
 use sardonyx_runtime::{LoadOptions, Model, Session, SessionOptions, Trust};
 
-/// Makes a session with code of the lowest CPU level, so that results depend on neither the CPU nor the thread count.
+/// Makes a session that runs code of the lowest CPU level on all available threads. The results depend on neither the
+/// CPU nor the number of threads.
 pub fn session(plan: Plan, params: &ParamStore) -> Result<Session> {
     let folder = tempfile::tempdir().map_err(|e| Error::defect(format!("no folder for an artifact: {e}")))?;
     let path = folder.path().join("inner.sdx");

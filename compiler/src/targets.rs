@@ -4,7 +4,8 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use sardonyx_kernels::Target;
 use sardonyx_runtime::DeviceName;
 
-/// The targets that a device can run. A GPU also runs PTX of earlier targets, so a CUDA device gets all GPU targets.
+/// Returns the targets to compile for, so that the device can run one of them. For a CUDA device, these are all GPU
+/// targets: its model is not known here, and a GPU also runs PTX of earlier targets.
 pub fn of_device(device: &DeviceName) -> Vec<Target> {
     match device {
         DeviceName::Cpu => vec![Target::cpu()],

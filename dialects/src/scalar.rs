@@ -53,9 +53,11 @@ pub enum ScalarFn {
     Not,
     /// Logical or of bools.
     Or,
-    /// First operand to the power of the second; negative exponents of integers truncate the result.
+    /// First operand to the power of the second. Integers wrap; a negative exponent gives the truncated reciprocal, and
+    /// 0 for base 0.
     Pow,
-    /// Remainder with the sign of the divisor for integers (ONNX `Mod` fmod=0); C `fmod` for floats (fmod=1).
+    /// Remainder. For integers it has the sign of the divisor (ONNX `Mod` fmod=0), and a zero divisor gives 0; for
+    /// floats it is C `fmod` (fmod=1).
     Rem,
     /// Rounds to the nearest integer, ties to even.
     Round,
@@ -63,7 +65,8 @@ pub enum ScalarFn {
     Select,
     /// Left shift. An amount outside 0..width gives 0.
     Shl,
-    /// Right shift, arithmetic for signed integers. An amount outside 0..width gives only copies of the sign bit, or 0.
+    /// Right shift, arithmetic for signed integers. An amount outside 0..width gives copies of the sign bit for signed
+    /// integers, and 0 for unsigned ones.
     Shr,
     /// -1, 0 or 1 of the operand's type; NaN for NaN.
     Sign,
@@ -121,7 +124,7 @@ const fn row(function: ScalarFn, name: &'static str, operands: usize, domain: Do
     Row { function, name, operands, domain, result }
 }
 
-/// Sorted by name, in the order of the enumeration.
+/// One row per function, sorted by name, in the order of the variants of `ScalarFn`.
 pub static ROWS: &[Row] = &[
     row(ScalarFn::Abs, "abs", 1, Domain::Numbers, ResultType::Same),
     row(ScalarFn::Add, "add", 2, Domain::Numbers, ResultType::Same),
@@ -177,7 +180,7 @@ impl ScalarFn {
         ROWS.binary_search_by(|row| row.name.cmp(name)).ok().map(|i| ROWS[i].function)
     }
 
-    /// The result's type, or why the operands do not fit.
+    /// Returns the result's type for operands of these types; the error says why they do not fit.
     pub fn result(self, operands: &[DType]) -> Result<DType, String> {
         let row = self.row();
         if operands.len() != row.operands {
@@ -202,7 +205,7 @@ impl ScalarFn {
 }
 
 impl Domain {
-    /// Whether the domain contains an element type.
+    /// Returns whether the domain contains an element type.
     pub fn contains(self, t: DType) -> bool {
         match self {
             Domain::Numbers => t.is_float() || t.is_int(),
@@ -217,9 +220,10 @@ impl Domain {
 /// What a conversion preserves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Conversion {
-    /// The value. Floats are truncated to integers and saturate, NaN becomes 0; a bool is whether the value is not 0.
+    /// The value. A float becomes an integer by truncation and saturates; NaN becomes 0. As a bool, a value is true if
+    /// it is not 0.
     Value,
-    /// Reinterprets the bits as a type of the same width.
+    /// The bits, which are reinterpreted as a type of the same width.
     Bits,
 }
 

@@ -1,4 +1,6 @@
-//! sdx FILE.mlir [--explain-node NAME] [--out FILE.mlir]  =>  what the e-graph achieved: sizes, costs, rules, time
+//! sdx FILE.mlir [--allow-finite] [--explain-node NAME] [--out OUT]  =>  sizes, costs, rules and time of the e-graphs
+//!
+//! Each function is optimised by itself; with `--out OUT`, the result of function `f` is written to `OUT.f`.
 
 use melior::ir::Module;
 use sardonyx_dialects::mlir::Operation;

@@ -3,8 +3,9 @@
 //! Index maps (transposes, slices, broadcasts, constants by position) are inlined into every consumer except
 //! contractions: they change only what a consumer indexes. Other maps are inlined into their only consumer, if it reads
 //! each point once, so that nothing is computed twice. A contraction reads its operands many times, so only maps that
-//! consist of a single load are inlined into it. Into attention, maps are also inlined if their result is read once per
-//! query, or if they widen a cache.
+//! consist of a single load are inlined into it. Into attention, maps of a single load are always inlined, and other
+//! index maps if their result is read once per score. Any other map is inlined into attention only if attention is its
+//! only consumer, and if its result is read once per query or it widens a cache.
 
 use crate::class::Class as Equality;
 use crate::merge::{STATEMENTS_MAX, n_statements};

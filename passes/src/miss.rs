@@ -68,8 +68,8 @@ impl Miss {
         }
     }
 
-    /// Returns the ONNX node that prevents fusion: a node of the third step that the reason names, if any, otherwise a
-    /// node of the producer or the consumer.
+    /// Returns the ONNX node that prevents fusion: a node of the third step if the reason has the index of one,
+    /// otherwise a node of the producer or of the consumer.
     pub fn in_the_way(
         self,
         program: &Program,
@@ -78,7 +78,7 @@ impl Miss {
         consumer: usize,
     ) -> Option<String> {
         let (p, c) = (&program.steps[producer].origins, &program.steps[consumer].origins);
-        // Among the nodes that only this step implements, the first is the closest to its operands.
+        // Among the nodes that only this step implements, the first one is the closest to the step's operands.
         let first = |step: usize, others: &[&Vec<String>]| {
             let origins = &program.steps[step].origins;
             origins.iter().find(|o| others.iter().all(|other| !other.contains(o))).or(origins.first()).cloned()

@@ -24,10 +24,10 @@ use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 use sardonyx_dialects::sdx::{Graph, Node, Op, TensorType, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Maximum number of elements of a row that share an exponent.
+/// Maximum number of elements of a block, unless a whole row is one block.
 const BLOCK: i64 = 32;
 
-/// Rows that cannot be divided into blocks of at least this many elements form a single block.
+/// Rows that cannot be divided into blocks whose size is a power of two and at least this number form a single block.
 const BLOCK_MIN: i64 = 8;
 
 /// Number of fraction bits of an f32.
@@ -125,8 +125,9 @@ struct Rows {
     format: KvCache,
     /// The axis of a row's elements.
     along: usize,
-    /// Number of elements of a row, and number of elements that share an exponent.
+    /// Number of elements of a row; 0 for bf16.
     length: i64,
+    /// Number of elements of a block, which share an exponent.
     block: i64,
 }
 
@@ -373,8 +374,7 @@ mod tests {
     fn codes_are_in_units_of_the_largest_ones_lowest_bit() {
         let rows = [
             padded(&[1.5, -0.75, 0.01, 1.0 / 128.0]),
-            // Three blocks: an element just below the next power of two, which has no code; the largest unit that an
-            // exponent represents; all zeros.
+            // The first element is just below a power of two; its code is clamped to the limit.
             padded(&[-3.9999, 4e-3]),
             padded(&[f32::MAX, -1e38]),
             padded(&[]),

@@ -14,8 +14,8 @@ use std::collections::BTreeSet;
 
 pub(crate) const REVIEW: Review = Review { tell, always: false };
 
-/// Reports each pair of a producer and a consumer in a program whose classes would permit fusion. The reports replace
-/// those on an earlier state of the program.
+/// Reports each pair of a producer and a consumer whose classes would permit fusion but that is not fused. The reports
+/// replace those on an earlier state of the program.
 fn tell(program: &Program, rewrites: &mut Rewrites) {
     rewrites.take_back(&["inline-maps", "fuse-epilogues", "fuse-reductions"]);
     let uses = Uses::new(program);
@@ -32,7 +32,7 @@ fn tell(program: &Program, rewrites: &mut Rewrites) {
                 None => judge(program, &uses, producer, consumer),
             };
             let Some((pass, miss)) = judged else { continue };
-            // If several consumers prevent fusion, only one of them is reported.
+            // If a result's other consumers prevent its fusion, this is reported only once per producer.
             if !matches!(miss, Miss::ReadElsewhere(_)) || shared.insert(producer) {
                 tell_one(program, rewrites, pass, miss, (producer, consumer));
             }

@@ -27,8 +27,8 @@ pub struct Options {
     pub remarks: bool,
     /// Whether to check each rewrite by running the code that it changed, before and after.
     pub validate: bool,
-    /// Whether packed weights may have a form that only targets of this class read: no other class of targets shares
-    /// the artifact.
+    /// Whether packed weights may have a form that only targets of this class read, because no other class of targets
+    /// shares the artifact.
     pub own_panels: bool,
     /// Type of the operands of contractions and attention.
     pub precision: Precision,
@@ -178,7 +178,8 @@ pub enum Quantize {
 }
 
 impl Quantize {
-    /// Returns the code type; `None` if weights are not quantised, or if there is no single code type for all weights.
+    /// Returns the code type; for `Auto`, the narrowest type that calibration tries. Returns `None` if weights are not
+    /// quantised, and for `Lossless`, for which the weights determine their code types.
     pub fn code(self) -> Option<CodeType> {
         match self {
             Quantize::None | Quantize::Lossless => None,
@@ -234,9 +235,9 @@ pub enum Layouts {
     /// The layouts with the least estimated total time of all kernels.
     #[default]
     Chosen,
-    /// Row-major order: channels before lines and columns.
+    /// Row-major order: for images, channels before rows and columns of pixels.
     RowMajor,
-    /// The columns of contractions innermost wherever possible: channels last.
+    /// The columns of contractions innermost wherever possible: for images, channels last.
     Columns,
 }
 

@@ -23,7 +23,7 @@ pub fn run(module: &mut Module, rewrites: &mut Rewrites) -> Result<()> {
     })
 }
 
-/// The kernel's packed form, and the parameter of each of its packed operands.
+/// The parameter of each packed operand of a kernel, and the kernel's packed form.
 type Site = (Vec<Source>, Packable);
 
 fn matches(program: &Program, step: usize, target: Target) -> Found<Site> {

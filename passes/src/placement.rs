@@ -1,4 +1,4 @@
-//! parts of a plan: placement of operands on ranks, stages of a pipeline, computation during exchanges
+//! Parts of a distribution plan: placement of operands on ranks, stages of a pipeline, computation during exchanges
 
 use sardonyx_dialects::sdx::Place;
 use std::str::FromStr;

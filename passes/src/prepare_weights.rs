@@ -113,7 +113,8 @@ fn run(module: &mut Module, rewrites: &mut Rewrites, choose: impl Fn(&Constants,
     prepared::write(module.operation(), &all)
 }
 
-/// Returns every container whose value depends on parameters only.
+/// Returns the containers whose values depend on parameters and constants only, as far as the limit on iteration points
+/// permits to compute them.
 fn constants(program: &Program) -> Constants {
     let mut known = Constants::new();
     let mut points_left = read_bytes(program).saturating_mul(POINTS_PER_BYTE).saturating_add(POINTS_MAX);

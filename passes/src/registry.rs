@@ -289,8 +289,8 @@ pub fn context() -> Context {
     context
 }
 
-/// Parses a module; `None` if the text is none. MLIR reports the reason to the context's diagnostic handler, except for a
-/// zero byte, which its interface cannot take.
+/// Parses a module; returns `None` if the text is not a module. MLIR reports the reason to the context's diagnostic
+/// handler, except for a zero byte, which MLIR's interface cannot take.
 pub fn parse<'c>(context: &'c Context, text: &str) -> Option<melior::ir::Module<'c>> {
     if text.contains('\0') { None } else { melior::ir::Module::parse(context, text) }
 }
@@ -301,7 +301,7 @@ pub fn run_pipeline(context: &Context, module: &mut melior::ir::Module, pipeline
     run_pipeline_with(context, module, pipeline, &mut Rewrites::default())
 }
 
-/// As [`run_pipeline`], with the fuel of a compilation, which counts the rewrites that passes apply.
+/// As [`run_pipeline`], with the context of a compilation, which limits and records the rewrites that passes apply.
 pub fn run_pipeline_with(
     context: &Context,
     module: &mut melior::ir::Module,

@@ -49,12 +49,12 @@ struct Converter<'g> {
     states: States,
     /// For each value: whether only contractions read it.
     only_contracted: Vec<bool>,
-    /// For each value: whether only functions of elements read it, if need be through slices.
+    /// For each value: whether only elementwise functions read it, directly or through slices and unit reshapes.
     only_mapped: Vec<bool>,
     /// For each value: whether it is computed elementwise from a cache. Such a value has as many positions as the
     /// cache, so it is not stored.
     of_states: Vec<bool>,
-    /// Containers of the results of host operations, by group and number.
+    /// Containers of the results of host operations, by group and index of the result.
     hosts: BTreeMap<(usize, usize), usize>,
 }
 
@@ -328,7 +328,7 @@ impl Converter<'_> {
         Ok(self.finish(b, value, node))
     }
 
-    /// Returns the index map of a reshape that fusion should see through.
+    /// Returns the index map of a reshape that fusion should see through; `None` for a reshape that becomes a view.
     fn reshape_index(&self, v: Value, node: &Node) -> Option<Vec<Dim>> {
         let from = &self.graph.ty(node.args[0]).dims;
         let of = |op: fn(&Op) -> bool| op(&self.graph.node(node.args[0]).op);
@@ -337,10 +337,11 @@ impl Converter<'_> {
         let part = of(|op| matches!(op, Op::Slice { .. } | Op::Append { .. }));
         let split = part.then(|| splitting_reshape(from, &node.ty.dims)).flatten();
         unit_reshape(from, &node.ty.dims).or(split).or_else(|| {
-            // A broadcast that only such consumers read need not be stored, because they can index its operand instead.
+            // A broadcast need not be stored if contractions are the only consumers of the reshape, or if the reshape
+            // is computed from a cache: the consumers can index the operand of the broadcast instead.
             let repeated = of(|op| matches!(op, Op::Broadcast { .. }));
             let only_read = self.only_contracted[v.index()] || self.of_states[v.index()];
-            // Nor need interleaved images be stored: no vector is as short as their innermost axis.
+            // A transpose that interleaves images is not stored either: its innermost axis is shorter than a vector.
             let transposed = of(|op| matches!(op, Op::Transpose { .. }));
             let apart = transposed && self.only_mapped[v.index()] && interleaves(from, &node.ty.dims);
             (repeated && only_read || apart).then(|| merging_reshape(from, &node.ty.dims)).flatten()
@@ -512,7 +513,7 @@ fn append(to: &mut Vec<Statement>, statements: &[Statement]) {
     to.extend(statements.iter().map(|s| Statement { body: s.body.shifted(base), dtype: s.dtype }));
 }
 
-/// Whether each value is computed elementwise from a cache.
+/// Returns, for each value, whether it is computed elementwise from a cache.
 fn of_states(graph: &Graph, states: &States) -> Vec<bool> {
     let mut out: Vec<bool> = vec![];
     for (v, node) in graph.values() {
@@ -526,8 +527,8 @@ fn of_states(graph: &Graph, states: &States) -> Vec<bool> {
     out
 }
 
-/// Whether each value is read only by functions of elements, by slices, and by reshapes that only add or drop
-/// dimensions of 1, of which the last two are in turn read only so.
+/// Returns, for each value, whether all its readers are elementwise functions, or slices and reshapes that only add or
+/// drop dimensions of extent 1, whose results in turn have only such readers.
 fn only_mapped(graph: &Graph, live: &[bool]) -> Vec<bool> {
     only_read_by(graph, live, |node, itself| match node.op {
         Op::Map(_) => true,
@@ -537,13 +538,13 @@ fn only_mapped(graph: &Graph, live: &[bool]) -> Vec<bool> {
     })
 }
 
-/// Whether each value has readers, and `counts` holds for all of them. The predicate is also told whether this is so for
-/// the reader's own value.
+/// Returns, for each value, whether it has readers, is no output, and `counts` holds for all its readers. The second
+/// argument of `counts` is whether the same is true of the reader's own value.
 fn only_read_by(graph: &Graph, live: &[bool], counts: impl Fn(&Node, bool) -> bool) -> Vec<bool> {
     let (mut read, mut otherwise) = (vec![false; graph.nodes.len()], vec![false; graph.nodes.len()]);
     graph.outputs.iter().for_each(|(_, v)| otherwise[v.index()] = true);
     let nodes: Vec<(Value, &Node)> = graph.values().filter(|(v, _)| live[v.index()]).collect();
-    // Readers come after what they read.
+    // In reverse order, all readers of a value are visited before the value itself.
     for (v, node) in nodes.into_iter().rev() {
         let itself = read[v.index()] && !otherwise[v.index()];
         let found = if counts(node, itself) { &mut read } else { &mut otherwise };

@@ -1,7 +1,8 @@
 //! transpose(transpose(x))  =>  transpose(x);   pow(x, 2)  =>  x * x;   contract(transpose(x), y)  =>  contract(x, y)
 //!
 //! Each rule examines one node of a graph whose operands are already simplified, and returns an existing value or
-//! another operation with the same result type. All rules are exact: the result is bitwise equal, including NaN and −0.
+//! another operation with the same result type. All rules are exact: the result is bitwise equal, including −0, except
+//! that a NaN may have another sign and payload.
 
 mod bounded_products;
 
@@ -72,8 +73,7 @@ fn further(graph: &Graph, node: &Node) -> Option<(&'static str, Rewrite)> {
     FURTHER.with_borrow(|rules| rules.iter().find_map(one))
 }
 
-/// Maximum number of rounds of all rules over a function; a round that changes nothing is the last, and any other makes
-/// the function smaller or moves a map towards the inputs.
+/// Maximum number of rounds of all rules over a function; a round that changes nothing is the last.
 const ROUNDS_MAX: usize = 8;
 
 pub fn run(module: &mut Module, rewrites: &mut Rewrites) -> Result<()> {
@@ -229,9 +229,10 @@ fn decide_select(g: &Graph, node: &Node) -> Option<Rewrite> {
     Some(Rewrite::Value(node.args[if condition != 0.0 { 1 } else { 2 }]))
 }
 
-/// mul(transpose(x), transpose(y)) => transpose(mul(x, y)), for any function of tensors that are moved in the same way,
-/// and of scalars. If the function is computed before the movement, it can be fused with the producer of `x`; if it
-/// were computed after the movement, it would keep the movement from being fused into a contraction.
+/// mul(transpose(x), transpose(y)) => transpose(mul(x, y)), for any function with float results of scalars and of
+/// tensors that are transposed or reshaped in the same way. If the function is computed before the movement, it can be
+/// fused with the producer of `x`; if it were computed after the movement, it would keep the movement from being fused
+/// into a contraction.
 fn map_before_motion(g: &Graph, node: &Node) -> Option<Rewrite> {
     let scalar = |v: Value| match &g.node(v).op {
         Op::Broadcast { dims } if dims.is_empty() => Some(g.node(v).args[0]),

@@ -2,7 +2,8 @@
 //!
 //! Each work item computes the window of A that it reads into scratch memory, once for each strip of columns, so only
 //! cheap functions qualify. Without this pass, a padded image would be written and read again, in a wider type than its
-//! source. If the image already has the type that is multiplied, a separate kernel pads it, which measures no slower.
+//! source. If the image already has the type that is multiplied, a separate kernel pads it, which was measured to be no
+//! slower.
 
 use crate::class::Class as Equality;
 use crate::inline_maps::{self, inlined};

@@ -1,8 +1,8 @@
-//! g(f(q)) of a byte q  =>  q where that is g(f(q)) for every byte, else table[q]
+//! g(f(q)) of a byte q  =>  q if g(f(q)) is q for every byte, else table[q]
 //!
-//! Quantised models round between all of their nodes: an activation function of bytes becomes a chain of conversions,
-//! scales, roundings and limits around it. Whatever depends on one byte alone has at most 256 values, which the
-//! interpreter computes here. The results are therefore exact.
+//! Quantised models round values to bytes between nodes: an activation function of bytes becomes a chain of
+//! conversions, scalings, roundings and clampings around the function. A value that depends on one byte alone has at
+//! most 256 values, which the interpreter computes here. The results are therefore exact.
 
 use crate::rewrite::Rewrites;
 use crate::splice::{renumber_stores, tidy};
@@ -21,7 +21,7 @@ const VALUES: i64 = 256;
 /// Estimated cost of a lookup, in additions.
 const LOOKUP: i64 = 16;
 
-/// Least ratio of the cost of a function to that of its lookups.
+/// Minimum ratio of the cost of the replaced statements to the cost of the lookups.
 const GAIN: i64 = 2;
 
 pub fn run(module: &mut Module, rewrites: &mut Rewrites) -> Result<()> {
@@ -53,7 +53,7 @@ struct Tabulated {
     tables: Vec<Tensor>,
 }
 
-/// What replaces a statement.
+/// The replacement of a statement.
 enum Found {
     /// The byte itself.
     Byte(usize),
@@ -85,8 +85,9 @@ fn tabulated(k: &Kernel) -> Option<Tabulated> {
     Some(replaced(k, found))
 }
 
-/// For each statement, the earliest byte that it is a function of; the byte itself for a byte that depends on more.
-/// Only statements that are computed once per outer point count, so that operands of sums stay as they are.
+/// Returns, for each statement, the earliest statement with a byte that determines its value; a byte that no other byte
+/// determines is its own source. Only bytes that are computed once per outer point are sources, so that operands of
+/// sums stay as they are.
 fn sources(k: &Kernel) -> Vec<Option<usize>> {
     let levels = k.levels();
     let mut sources: Vec<Option<usize>> = vec![];
@@ -102,7 +103,8 @@ fn sources(k: &Kernel) -> Vec<Option<usize>> {
     sources
 }
 
-/// Returns whether the value of each statement is stored, is an index, or is an operand of a function of something else.
+/// Returns, for each statement, whether its value is stored, is an index, or is an operand of a statement with another
+/// source.
 fn used_outside(k: &Kernel, bytes: &[Option<usize>]) -> Vec<bool> {
     let mut is_used = vec![false; k.body.len()];
     for Store { memlet, value } in &k.stores {
@@ -130,7 +132,7 @@ fn table_container(dtype: DType) -> Container {
     Container::plain(dtype, vec![Dim::constant(VALUES)])
 }
 
-/// The statements that these functions of a byte consist of, without the byte.
+/// Returns the statements that compute these functions of a byte, without the byte itself.
 fn parts(k: &Kernel, byte: usize, ends: &[usize]) -> Vec<usize> {
     let mut is_part = vec![false; k.body.len()];
     ends.iter().for_each(|end| is_part[*end] = true);
@@ -142,7 +144,7 @@ fn parts(k: &Kernel, byte: usize, ends: &[usize]) -> Vec<usize> {
     (0..k.body.len()).filter(|at| is_part[*at] && *at != byte).collect()
 }
 
-/// The values of functions of a byte, for each byte; `None` if they cannot be computed.
+/// Returns one table for each of these functions of a byte; `None` if the interpreter cannot compute them.
 fn values(k: &Kernel, byte: usize, parts: &[usize], ends: &[usize]) -> Option<Vec<Tensor>> {
     let load = Body::Load { memlet: Memlet { container: 0, index: vec![Kernel::var(0)] }, guard: None };
     let mut body = vec![Statement { body: load, dtype: k.body[byte].dtype }];

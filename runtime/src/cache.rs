@@ -11,13 +11,14 @@ use sardonyx_base::view::{TensorBuffer, is_aligned};
 use sardonyx_base::{DType, Error, Result, Tensor};
 use std::sync::Arc;
 
-/// Memory for the states of a model: `capacity` positions, of which `len` are filled.
+/// Memory for the states of an entry point: `capacity` positions of each state, of which `len` are filled.
 /// [`Session::run_cached`](crate::Session::run_cached) appends to this memory without moving its content. A cache may
 /// be used with any session of the model, and with any entry point that has these states.
 ///
-/// Its memory is allocated by the first call, which knows the other dimensions (the batch), and counts towards
-/// [`SessionOptions::memory_bytes_max`](crate::SessionOptions); or the caller lends the memory for `'a`. A failed call
-/// leaves `len` unchanged.
+/// The first call allocates the memory, because its inputs determine the other dimensions (such as the batch); a call
+/// with other dimensions on an empty cache allocates it again. Allocated memory counts towards
+/// [`SessionOptions::memory_bytes_max`](crate::SessionOptions). Instead, the caller may lend the memory for `'a`. A
+/// failed call leaves `len` unchanged.
 pub struct Cache<'a> {
     model: Model,
     capacity: usize,
@@ -25,9 +26,9 @@ pub struct Cache<'a> {
     slots: Vec<Slot>,
     /// The caller's memory, by slot; empty if the cache allocates its own.
     given: Vec<&'a mut [u8]>,
-    /// Memory by slot; absent until the dimensions are known.
+    /// By slot: its memory; absent until a call has determined the dimensions.
     blocks: Option<Vec<SlotMemory>>,
-    /// Identifies the corresponding caches of the other ranks.
+    /// First of several ranks only: the id of the corresponding caches on the other ranks, and the source of the id.
     id: Option<(u64, Arc<CacheIds>)>,
 }
 
@@ -41,9 +42,9 @@ struct Slot {
 }
 
 struct SlotMemory {
-    /// Dimensions of the memory, with the capacity on the axis.
+    /// Dimensions of the memory; on the state's axis, the capacity.
     dims: Vec<usize>,
-    /// Memory that the cache has allocated; absent if the caller provides it.
+    /// Memory that the cache has allocated; absent if the caller lends the memory.
     own: Option<Block>,
 }
 
@@ -127,7 +128,7 @@ impl<'a> Cache<'a> {
         self.capacity
     }
 
-    /// Number of bytes that the cache has allocated; 0 before the first call.
+    /// Number of bytes that the cache has allocated; 0 before the first call, and if the caller lends the memory.
     pub fn bytes(&self) -> usize {
         self.blocks.iter().flatten().flat_map(|block| &block.own).map(Block::bytes).sum()
     }
@@ -167,7 +168,7 @@ impl<'a> Cache<'a> {
         let outer: usize = dims[..slot.axis].iter().product();
         dims[slot.axis] = self.len;
         let mut data = vec![0; outer * self.len * inner];
-        // If there is nothing to read, `data` is empty, whatever the number of rows.
+        // A chunk size of 0 would panic; where `max` prevents it, `data` is empty.
         for (row, to) in data.chunks_exact_mut((self.len * inner).max(1)).enumerate() {
             let start = row * self.capacity * inner;
             match &block.own {
@@ -204,7 +205,7 @@ impl<'a> Cache<'a> {
             return Err(stateless(model.program(), entry));
         }
         let find = |(i, state): (usize, &State)| {
-            // Compilers list the states of all entry points in the same order, so this slot is tried first.
+            // The compiler lists the states of all entry points in the same order, so slot `i` is tried first.
             let here = self.slots.get(i).filter(|slot| slot.is(entry, state)).map(|_| i);
             here.or_else(|| self.slots.iter().position(|slot| slot.is(entry, state)))
         };
@@ -258,7 +259,7 @@ pub(crate) struct Held<'a, 'm> {
     cache: &'a mut Cache<'m>,
     /// Index of the slot, by state of the entry point.
     slots: Vec<usize>,
-    /// Dimensions by slot, with the capacity on the axis. Set by `bind`.
+    /// By slot: dimensions of the memory, with the capacity on the state's axis. Set by `bind`.
     dims: Vec<Vec<usize>>,
     /// Address and size in bytes of the memory, by slot.
     places: Vec<(Address, usize)>,
@@ -277,8 +278,7 @@ impl<'a, 'm> Held<'a, 'm> {
         self.cache.capacity
     }
 
-    /// Returns the reference by which the other ranks find their caches. Errors: E0301 if the cache is not on all
-    /// ranks.
+    /// Returns the reference by which the other ranks find their corresponding caches. Errors: E0301 if they have none.
     pub fn known(&self) -> Result<CacheRef> {
         let unknown = || Error::user("E0301", "the cache is one of a single rank").help("make one with this session");
         let (id, _) = self.cache.id.as_ref().ok_or_else(unknown)?;
@@ -302,7 +302,7 @@ impl<'a, 'm> Held<'a, 'm> {
     }
 
     /// Computes the dimensions of the memory from the values of the symbols. Errors: E0307 if the new positions do not
-    /// fit.
+    /// fit, E0401 if the states do not all grow by the same number of positions.
     pub fn bind(&mut self, program: &Program, entry: &Entry, values: &[Option<i64>]) -> Result<()> {
         let mut new_len = None;
         for (i, state) in entry.states.iter().enumerate() {
@@ -320,7 +320,7 @@ impl<'a, 'm> Held<'a, 'm> {
         self.cache.fits(self.new_len).map_err(|e| e.node(format!("entry point `{}`", entry.name)))
     }
 
-    /// Number of bytes that count towards the call's memory limit; memory of the caller does not.
+    /// Number of bytes that count towards the call's memory limit; memory that the caller lends does not count.
     pub fn bytes(&self) -> usize {
         match self.cache.given.is_empty() {
             true => (0..self.dims.len()).map(|at| self.size(at)).fold(0, usize::saturating_add),
@@ -378,7 +378,7 @@ impl<'a, 'm> Held<'a, 'm> {
     }
 
     /// Returns the memory that the input and the output of a state share. Errors: E0401 if the plan needs more bytes
-    /// than the cache has allocated.
+    /// than this memory has.
     pub fn place(&self, entry: &Entry, shape: &Shape, state: usize) -> Result<Address> {
         let State { input, output, .. } = entry.states[state];
         let wanted = [entry.inputs[input].buffer, entry.outputs[output].buffer].map(|buffer| shape.bytes[buffer]);

@@ -26,7 +26,7 @@ pub(crate) struct Call<'a> {
     pub session: &'a Session,
     pub program: &'a Program,
     pub entry: &'a Entry,
-    /// The inputs, in the order of the ports.
+    /// The inputs, in the order of the entry point's input ports.
     pub inputs: &'a [Given<'a>],
     pub stop: &'a Stop<'a>,
     pub memory: Memory,
@@ -43,21 +43,23 @@ pub(crate) enum Look {
     Times,
 }
 
-/// A launch that has just ended.
+/// A launch that has ended.
 pub struct Launched<'a> {
     /// Index among the steps of the entry point.
     pub step: usize,
     /// Symbol of the kernel in the plan, such as `k0`.
     pub kernel: &'a str,
-    /// Family of the kernel.
+    /// Class of the kernel, such as `contract`.
     pub class: &'a str,
     /// The ONNX nodes that the launch computes.
     pub origins: &'a [String],
     /// The bytes of each buffer that the launch writes, in the kernel's order; empty if only times are requested.
     pub results: Vec<Vec<u8>>,
-    /// Start and end of the launch; on a GPU, as the GPU recorded them, in a call that begins with the first launch.
+    /// Start and end of the launch. On a GPU, if only times are requested, the GPU records them relative to the start
+    /// of the first launch, and this start is set to the beginning of the call.
     pub ran: (Instant, Instant),
-    /// Number of floating-point operations, and of bytes read and written, each byte once, as the compiler counts them.
+    /// Number of floating-point operations, and number of bytes read or written, each byte counted once; both from the
+    /// plan, `None` if it does not state them.
     pub work: Option<(i64, i64)>,
     /// Values of the kernel's parameters.
     pub params: &'a [i64],
@@ -69,7 +71,7 @@ pub struct Launched<'a> {
 pub type Watch<'a> = &'a mut dyn FnMut(Launched) -> Result<()>;
 
 impl Call<'_> {
-    /// Returns the outputs that the caller gave no memory for.
+    /// Runs the call. Returns the requested outputs for which the caller gave no memory.
     pub fn run(
         &self,
         state: &mut State,
@@ -181,13 +183,13 @@ impl Call<'_> {
         Ok(())
     }
 
-    /// Assigns memory to every buffer of the stage, and addresses to every launch.
+    /// Assigns memory to every buffer whose size is known by this stage, and passes the addresses to the launches.
     fn prepare(&self, state: &mut State, shape: &Shape, stage: usize, places: &mut Places) -> Result<()> {
         let spare = self.check_memory(state, shape, stage, places)?;
         if let Some(held) = &mut places.held {
             held.allocate()?;
         }
-        // A sequence that grows a little with each call should not cause a new arena each time.
+        // Up to a quarter more is allocated, so that a sequence that grows with each call seldom needs a new arena.
         self.grow_arena(state, shape.arena_bytes, spare.min(shape.arena_bytes / 4), stage > 0)?;
         state.queue.reserve(shape.scratch_bytes)?;
         state.bases.resize(self.entry.buffers.len(), 0);
@@ -215,8 +217,8 @@ impl Call<'_> {
         Ok(())
     }
 
-    /// Grows the arena to at least `bytes`. If it already has half of that, it will probably grow again, and gets up to
-    /// `spare` extra bytes if they can be allocated. With `keep`, its content is preserved.
+    /// Grows the arena to at least `bytes`. An arena that already has at least half of `bytes` will probably grow
+    /// again, and gets `spare` extra bytes if they can be allocated. With `keep`, the content is preserved.
     fn grow_arena(&self, state: &mut State, bytes: usize, spare: usize, keep: bool) -> Result<()> {
         let has = state.arena.as_ref().map_or(0, Block::bytes);
         if bytes <= has || self.memory == (Memory::Own { apart: true }) {
@@ -267,7 +269,7 @@ impl Call<'_> {
     }
 
     fn launch(&self, state: &mut State, shape: &Shape, (i, launch): (usize, &Launch), order: Order) -> Result<()> {
-        // The grid is empty if a tensor is empty.
+        // Without work items, as for an empty tensor, there is nothing to launch.
         if shape.grids[i] <= 0 {
             return Ok(());
         }
@@ -315,7 +317,7 @@ impl Call<'_> {
         (watch.borrow_mut())(launched)
     }
 
-    /// Waits for the collectives that were enqueued on a GPU.
+    /// Waits for the queue if a collective was enqueued on a GPU.
     fn settle(&self, state: &mut State) -> Result<()> {
         #[cfg(feature = "cuda")]
         if let Some(rank) = self.session.rank() {

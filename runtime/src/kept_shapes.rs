@@ -6,7 +6,7 @@ use sardonyx_base::Result;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The shapes that a session keeps: the most recently used ones, up to `BYTES_MAX`.
+/// The shapes that a session keeps: the most recently used ones, up to `BYTES_MAX`, but at least `SHAPES_MIN`.
 #[derive(Default)]
 pub struct KeptShapes {
     /// Each key is the index of the entry point, and the values of the symbols in `Entry.bound`.
@@ -22,8 +22,8 @@ struct Kept {
     used: u64,
 }
 
-/// Maximum bytes of shapes that a session keeps: about 300 shapes of MiniLM, at 3.5 KB each. Servers that pack requests
-/// by tokens need hundreds of shapes.
+/// Maximum number of bytes of the shapes that a session keeps: about 300 shapes of MiniLM, at 3.5 KB each. Servers that
+/// pack requests by tokens need hundreds of shapes.
 const BYTES_MAX: usize = 1 << 20;
 
 /// Number of shapes that a session keeps however large they are.
@@ -32,7 +32,7 @@ const SHAPES_MIN: usize = 8;
 impl KeptShapes {
     /// Returns the shape of a call: one that is kept, or else a new one. Errors: those of [`Shape::new`].
     pub fn shape_for(&mut self, program: &Program, entry: usize, values: Vec<Option<i64>>) -> Result<Arc<Shape>> {
-        // Every bound symbol has a value, because an input has the dimension that binds it.
+        // Every symbol in `bound` has a value: `bind_symbols` and `bind_capacities` have set it.
         let key = (entry, program.entries[entry].bound.iter().map(|&s| values[s].unwrap_or(-1)).collect::<Vec<i64>>());
         self.n_uses += 1;
         if let Some(kept) = self.shapes.get_mut(&key) {
@@ -49,7 +49,8 @@ impl KeptShapes {
         Ok(shape)
     }
 
-    /// Drops the least recently used shapes: a quarter at once, so that not every miss has to scan all.
+    /// Drops the least recently used shapes: at once, a quarter of the number above `SHAPES_MIN`, but at least one, so
+    /// that not every miss has to scan all shapes.
     fn drop_oldest(&mut self) {
         let mut uses: Vec<u64> = self.shapes.values().map(|kept| kept.used).collect();
         let n = (uses.len().saturating_sub(SHAPES_MIN) / 4).max(1);

@@ -1,8 +1,8 @@
-//! model.sdx  =>  outputs: devices and sessions. Independent of ONNX, MLIR and LLVM.
+//! model.sdx  =>  outputs: devices and sessions
 //!
-//! A [`Model`] is loaded and verified once and shared; a [`Session`] runs it. Inputs are passed by name, and their
-//! dimensions determine the model's symbols (`batch`, `seq`). Anything that does not fit is an [`Error`] value with a
-//! stable code, never a panic.
+//! The runtime does not depend on ONNX, MLIR or LLVM. A [`Model`] is loaded and verified once and shared; a
+//! [`Session`] runs it. Inputs are passed by name, and their dimensions determine the model's symbols (`batch`, `seq`).
+//! A call that does not fit the model returns an [`Error`] value with a stable code; it never panics.
 //!
 //! ```no_run
 //! use sardonyx_runtime::{ErrorKind, LoadOptions, Model, RunOptions, SessionOptions, Tensor, TensorBuffer, TensorView, Trust};
@@ -55,8 +55,8 @@
 //! ```
 //!
 //! A model compiled with `--target cuda:sm_80` also runs on a GPU, by the same calls: inputs are uploaded, outputs
-//! downloaded, and constants and caches stay on the GPU. The driver is loaded only when such a model is. A simulated
-//! GPU computes exact results and checks every access, but is slow.
+//! downloaded, and constants and caches stay on the GPU. The driver is loaded only when a model is loaded for a GPU. A
+//! simulated GPU computes exact results and checks every access, but is slow.
 //!
 //! ```no_run
 //! # use sardonyx_runtime::{DeviceName, LoadOptions, Model, Result, Trust};
@@ -74,11 +74,11 @@
 //!
 //! The features `cuda` and `sim`, on by default, enable these devices; without them the runtime only runs on the CPU.
 //!
-//! A server passes its requests to a [`SessionPool`], which computes them in order of arrival. `examples/embed.rs` is a
+//! A server passes its requests to a [`SessionPool`], which begins them in order of arrival. `examples/embed.rs` is a
 //! minimal server, and `examples/generate.rs` generates tokens. The bits of a result depend neither on the number of
 //! threads, nor on earlier calls, nor on whether a cache is used. An artifact contains native code, so a program that
-//! loads it must state by [`Trust`] which files are allowed: one with a given seal, those signed by a given key, or,
-//! `unsafe`, any file.
+//! loads one must state with a [`Trust`] which files are allowed: the one with a given seal, those signed by a given
+//! key, or (`unsafe`) any file.
 
 mod bind;
 mod cache;

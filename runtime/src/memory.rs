@@ -6,7 +6,7 @@ use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Size of a cache line, and of the widest vector register.
+/// Size in bytes of a cache line, and of the widest vector register.
 pub const ALIGNMENT: usize = 64;
 
 /// Owned zero-initialized memory, aligned to 64 bytes. Large blocks are mapped directly, in huge pages if the system
@@ -74,14 +74,14 @@ impl AlignedBuf {
         self.bytes
     }
 
-    /// Returns a pointer for kernels, which share a block among threads; its users must stay within the ranges of the
+    /// Returns a pointer for kernels, which share a block among threads; the kernels must stay within the ranges of the
     /// plan.
     pub fn as_ptr(&self) -> *mut u8 {
         self.start.as_ptr()
     }
 
-    /// Grows to at least `bytes`, preserving the content; the pointer changes. If the size is already half of `bytes`,
-    /// the block will probably grow again, and gets up to `spare` extra bytes if they can be allocated.
+    /// Grows to at least `bytes`, preserving the content; the pointer changes. A block that already has at least half
+    /// of `bytes` will probably grow again, and gets `spare` extra bytes if they can be allocated.
     pub fn grow(&mut self, bytes: usize, spare: usize) -> Result<()> {
         if bytes > self.size() {
             let spare = if self.size() >= bytes / 2 { spare } else { 0 };

@@ -19,7 +19,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-/// How to load an artifact: `LoadOptions::new(Trust::pin(SEAL)?).device(device)`.
+/// Options for loading an artifact: `LoadOptions::new(Trust::pin(SEAL)?).device(device)`.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct LoadOptions {
@@ -37,14 +37,14 @@ pub struct LoadOptions {
     /// differ. The test reads the weights even with `Verify::Lazy`. It is skipped on a simulated device, which is too
     /// slow.
     pub selftest: bool,
-    /// Number of ranks that the artifact must be compiled for; others are refused.
+    /// Number of ranks that the artifact must be compiled for; other artifacts are refused.
     pub ranks: Option<usize>,
     /// Where the other ranks run.
     pub transport: Transport,
     /// Slower links to emulate between the ranks of this host.
     pub wire: Option<Wire>,
-    /// Which tiles the kernels of a GPU have, in an artifact for measuring tiles; 0 for those that were expected to be
-    /// the fastest.
+    /// Index of the choice of tiles that the kernels of a GPU use, in an artifact for measuring tiles; 0 is the choice
+    /// that the compiler expects to be the fastest.
     pub candidate: usize,
     /// The context of the GPU to load the model in, as an address.
     pub(crate) cuda_context: Option<NonZeroUsize>,
@@ -108,16 +108,17 @@ impl LoadOptions {
         LoadOptions { wire: wire.into(), ..self }
     }
 
-    /// Sets which tiles the kernels of a GPU have: a number below [`Model::candidates`]; 0 by default.
+    /// Sets the choice of tiles that the kernels of a GPU use: a number below [`Model::candidates`]; 0 by default.
     pub fn candidate(self, candidate: usize) -> LoadOptions {
         LoadOptions { candidate, ..self }
     }
 
     /// Sets the context (`CUcontext`) of a GPU to load the model in; null, the default, is the GPU's primary context,
-    /// which the CUDA runtime and libraries on it use too. It must be a context of the GPU that `device` names.
+    /// which the CUDA runtime and the libraries based on it use too. It must be a context of the GPU that `device`
+    /// names.
     ///
     /// # Safety
-    /// The context is there until the model and everything that comes from it is dropped.
+    /// The context must exist until the model and everything created from it have been dropped.
     pub unsafe fn cuda_context(self, context: *mut std::ffi::c_void) -> LoadOptions {
         LoadOptions { cuda_context: NonZeroUsize::new(context.expose_provenance()), ..self }
     }
@@ -142,8 +143,9 @@ struct Constants {
     _uploaded: Vec<Block>,
 }
 
-/// A loaded model. It is cheap to clone: all clones and sessions share the weights and the code. The file must not be
-/// changed in place while it is loaded; replace it by renaming another file over it, as the writer of artifacts does.
+/// A loaded model. It is cheap to clone: all clones and sessions share the weights and the code. Unless the file was
+/// read into memory (`LoadOptions::copied`), it must not be changed in place while the model is loaded; replace it by
+/// renaming another file over it, as the writer of artifacts does.
 #[derive(Clone)]
 pub struct Model(Arc<Loaded>);
 
@@ -164,7 +166,7 @@ struct Loaded {
 impl Model {
     /// Loads an artifact. Errors: E0002 unreadable, E0409 not trusted, E0401 damaged, E0402 another format version,
     /// E0403 no code for the device, E0404 wrong results in the self-test, E0405 device unavailable, E0407 compiled for
-    /// another number of ranks.
+    /// another number of ranks, E0408 another rank cannot be started or reached.
     pub fn load(path: impl AsRef<Path>, options: &LoadOptions) -> Result<Model> {
         let file = path.as_ref().display().to_string();
         let reading = Reading { verify: options.verify, copied: options.copied, trust: Some(&options.trust) };
@@ -172,9 +174,9 @@ impl Model {
     }
 
     /// As [`load`](Model::load), but from the bytes of a file: from an object store, `include_bytes!`, or the caller's
-    /// own mapping ([`Bytes::from_owner`]). They are used in place; only weights that are not aligned to 64 bytes are
-    /// copied. `name` stands for the file in messages. Further errors: E0002 if other processes would have to load the
-    /// file too.
+    /// own mapping ([`Bytes::from_owner`]). The bytes are used in place; only weights that are not aligned to 64 bytes
+    /// are copied. `name` stands for the file in messages. Further errors: E0002 if other processes would have to load
+    /// the file too.
     pub fn from_bytes(bytes: impl Into<Bytes>, name: &str, options: &LoadOptions) -> Result<Model> {
         let load = || {
             let reading = Reading { verify: options.verify, copied: false, trust: Some(&options.trust) };
@@ -200,7 +202,7 @@ impl Model {
     }
 
     /// Loads the model of a rank that is not the first. `identity` is that of the first rank's artifact. Errors: those
-    /// of [`load`](Model::load); E0407 if this is another artifact.
+    /// of [`load`](Model::load); E0407 if the artifact at `path` has another identity.
     pub(crate) fn load_rank(path: &Path, options: &LoadOptions, rank: usize, identity: &[u8]) -> Result<Model> {
         let file = path.display().to_string();
         let reading = Reading { verify: options.verify, copied: options.copied, trust: None };
@@ -267,8 +269,8 @@ impl Model {
         Ok(Model(first))
     }
 
-    /// Returns a model for each rank in this process; `place` is the index of the first rank among the ranks of its
-    /// host.
+    /// Returns a model for each of `programs`, which are those of consecutive ranks; `place` is the index of the first
+    /// of these ranks among the ranks of its host.
     fn of_ranks(
         artifact: Artifact,
         options: &LoadOptions,
@@ -353,9 +355,10 @@ impl Model {
         entries.into_iter().map(|entry| EntryPoint::new(program, entry)).collect()
     }
 
-    /// Returns the bytes that a call takes beside the weights if the symbols of its inputs have these sizes: an upper
-    /// bound if sizes are read from data, `None` if they have no bound. Errors: E0204 for a missing size, E0301 for a
-    /// size out of range or an unknown symbol.
+    /// Returns the bytes that a call takes beside the weights if the symbols of its inputs have these sizes: upper
+    /// bounds if sizes are read from data. `None` if such a size has no bound, if sizes are read from data on several
+    /// ranks, or if a host step runs bodies. Errors: E0204 for a missing size, E0301 for a size out of range or an
+    /// unknown symbol.
     pub fn call_bytes(&self, entry: &str, sizes: &[(&str, i64)]) -> Result<Option<CallBytes>> {
         let (program, entry) = (self.program(), self.entry(entry)?);
         let is_bound = |name: &str| entry.sources.iter().any(|source| &*source.symbol == name);
@@ -394,8 +397,8 @@ impl Model {
         self.0.device.gpu()
     }
 
-    /// Returns for how many choices of tiles the artifact has code for this GPU: more than one if it is for measuring
-    /// tiles.
+    /// Returns the number of choices of tiles for which the artifact has code for this GPU: more than 1 only if the
+    /// artifact is for measuring tiles.
     pub fn candidates(&self) -> usize {
         let Some(target) = self.0.device.target() else { return 1 };
         let own = target.split_once('~').map_or(target, |(own, _)| own);
@@ -404,8 +407,7 @@ impl Model {
         (1..).take_while(has).count() + 1
     }
 
-    /// Returns the report of a simulated device since the model was loaded; `None` on real devices, which check
-    /// nothing.
+    /// Returns the report of a simulated device since the model was loaded; `None` on real devices.
     pub fn device_report(&self) -> Option<DeviceReport> {
         self.0.device.report()
     }

@@ -1,11 +1,12 @@
-//! f on every thread: fork and join in well under a microsecond
+//! a function  =>  its calls on the threads of a pool: fork and join in well under a microsecond
 //!
 //! Workers spin between jobs and sleep only after a while without one: waking a sleeping thread takes far longer than
 //! most kernels. The caller does not wait for workers that are late (asleep, or not scheduled): a job is open only
 //! until the caller has run out of work, and only workers that joined before then are waited for.
 //!
 //! All pools of a process share a [`Crowd`]: if more of their threads are awake than there are processors, workers
-//! sleep at once, and a caller whose threads would exceed the processors works alone, without waking its workers.
+//! sleep at once. A caller does not wake its workers if another caller is in a call and the pools of all these callers
+//! together have more threads than there are processors.
 
 mod crowd;
 
@@ -203,10 +204,10 @@ impl Pool {
         f(0);
     }
 
-    /// Calls `f(worker, begin, end)` on chunks that together cover `0..n`, each exactly once. The items are divided into
-    /// parts; each worker begins with one of them (up to [`PARTS_MAX`] workers: its own), then takes chunks of others. So
-    /// what one kernel writes is mostly read by the same worker in the next kernel, and need not move between the caches
-    /// of two processors.
+    /// Calls `f(worker, begin, end)` on chunks that together cover `0..n`, each exactly once. The items are divided
+    /// into parts; each worker begins with one part (up to [`PARTS_MAX`] workers: a part of its own), then takes chunks
+    /// of other parts. So what one kernel writes is mostly read by the same worker in the next kernel, and need not
+    /// move between the caches of two processors.
     pub fn for_each(&self, n: i64, f: &(dyn Fn(usize, i64, i64) + Sync)) {
         let threads = self.threads() as i64;
         if threads == 1 || n <= 1 {
@@ -217,8 +218,8 @@ impl Pool {
         self.in_parts(n, ((n / (threads * 4)).max(1), false), &|| true, f);
     }
 
-    /// As `for_each`, for work that is repeated and whose data should stay in the worker's cache: item by item, within a
-    /// part in ascending order or, with `back`, in descending order. Calls `go_on` before each item: once it returns
+    /// As `for_each`, for work that is repeated and whose data should stay in the worker's cache: item by item, within
+    /// a part in ascending order or, with `back`, in descending order. Calls `go_on` before each item: once it returns
     /// false, the remaining items are skipped.
     pub fn for_each_again(
         &self,
@@ -237,7 +238,7 @@ impl Pool {
         self.in_parts(n, (chunk, false), go_on, f);
     }
 
-    /// Calls `f` on chunks of this many items, in descending order if `back` is set.
+    /// Calls `f` on chunks of at most `chunk` items, within a part in descending order if `back` is set.
     fn in_parts(
         &self,
         n: i64,
@@ -277,14 +278,14 @@ impl Pool {
     }
 }
 
-/// Maximum number of parts of the items, for each of which a launch has a counter on its stack. More threads share them.
+/// Maximum number of parts of the items; a launch has a counter on its stack for each. More threads share parts.
 const PARTS_MAX: usize = 16;
 
 /// A counter on its own cache line.
 #[repr(align(64))]
 struct OwnLine(AtomicI64);
 
-/// Closes the job and waits for the workers in it, even if `f` panics, because they use its stack.
+/// Closes the job and waits for the workers in it, even if `f` panics, because they use the caller's stack.
 struct Join<'a>(&'a Shared);
 
 impl Drop for Join<'_> {
@@ -463,7 +464,7 @@ mod tests {
             while pool.shared.asleep.load(Ordering::SeqCst) == 0 {
                 std::thread::yield_now();
             }
-            // Item 0 waits until another thread has begun one, so that both must take part.
+            // Each item waits until both have begun, so that both threads must take part.
             let begun = AtomicUsize::new(0);
             pool.for_each(2, &|_, _, _| {
                 begun.fetch_add(1, Ordering::SeqCst);

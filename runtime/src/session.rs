@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How a session runs: `SessionOptions::default().threads(2)`.
+/// Options of a session: `SessionOptions::default().threads(2)`.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct SessionOptions {
@@ -96,7 +96,7 @@ impl SessionOptions {
     /// A call waits for the stream before it returns.
     ///
     /// # Safety
-    /// The stream is there until the session is dropped, and is not being captured during calls.
+    /// The stream must exist until the session has been dropped, and must not be in capture mode during calls.
     pub unsafe fn cuda_stream(self, stream: *mut std::ffi::c_void) -> SessionOptions {
         SessionOptions { cuda_stream: NonZeroUsize::new(stream.expose_provenance()), ..self }
     }
@@ -115,8 +115,8 @@ impl SessionOptions {
     }
 }
 
-/// Runs one call at a time; others wait, in no particular order. Make one session per thread of a server, or pass its
-/// requests to a [`SessionPool`](crate::SessionPool). Sessions share the model.
+/// A session runs one call at a time; other calls wait, and begin in no particular order. Make one session per thread
+/// of a server, or pass its requests to a [`SessionPool`](crate::SessionPool). Sessions share the model.
 pub struct Session {
     pub(crate) model: Model,
     threads: usize,
@@ -142,13 +142,14 @@ pub(crate) struct State {
     /// The communicators between GPUs of several ranks.
     #[cfg(feature = "cuda")]
     pub meeting: Meeting,
-    /// Operands received from other ranks before they are moved into the result; the last block is the largest, and the
-    /// one in use.
+    /// Memory for the operands of all ranks, before their rows are moved into the result. New exchanges use the last
+    /// block, which is the largest.
     #[cfg(feature = "cuda")]
     pub staging: Vec<Block>,
     /// The arena; absent until a call needs one.
     pub arena: Option<Block>,
-    /// By buffer: memory on a device that cannot use the caller's.
+    /// By buffer: memory on the device, for buffers that are neither in the arena nor in memory of the caller. On a
+    /// simulated device, buffers of the arena have such memory too.
     pub blocks: Vec<Option<Block>>,
     pub shapes: KeptShapes,
     /// Addresses by buffer, and by launch argument.
@@ -245,7 +246,7 @@ impl Session {
     /// memory of dropped outputs, evaluated shapes. Returns the number of bytes. The next call allocates again what it
     /// needs, which makes it slower, with the same results. Blocks of 4 MiB and more return to the system at once,
     /// smaller ones to the allocator of the process. During a call, and if the model has several ranks, which know each
-    /// other's memory, only the memory of dropped outputs is freed. Caches belong to the caller.
+    /// other's memory, only the memory of dropped outputs is freed. Caches belong to the caller and are not freed.
     pub fn trim(&self) -> usize {
         let outputs = self.outputs.clear();
         let idle = self.state.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -280,11 +281,12 @@ impl Session {
         self.call(entry, &of_views(inputs), of_buffers(outputs), None, options, None)
     }
 
-    /// As [`run_with`](Session::run_with), with inputs and outputs in the memory of the model's GPU, in place: `outputs`
-    /// are written there, and get their dimensions; other outputs are returned in the host's memory. With a cache, as
-    /// [`run_cached`](Session::run_cached). When the call returns, the outputs are complete. Memory that is not aligned
-    /// to 16 bytes is copied within the GPU. Further errors: E0301 if the model does not run on one GPU, or if an output
-    /// overlaps another tensor; E0001 if a stream of [`DeviceTensor::used_on`] belongs to another context.
+    /// As [`run_with`](Session::run_with), but with inputs and outputs in the memory of the model's GPU, in place: the
+    /// call writes `outputs` there and sets their dimensions; other outputs are returned in the host's memory. With a
+    /// cache, the call appends to it as [`run_cached`](Session::run_cached) does. When the call returns, the outputs
+    /// are complete. Memory that is not aligned to 16 bytes is copied within the GPU. Further errors: E0301 if the
+    /// model does not run on one GPU, or if an output overlaps another tensor; E0001 if a stream of
+    /// [`DeviceTensor::used_on`] belongs to another context.
     pub fn run_on_device(
         &self,
         entry: &str,
@@ -368,8 +370,9 @@ impl Session {
     }
 
     /// As [`run_with`](Session::run_with), with the entry point's states in a cache: `inputs` and `outputs` name only
-    /// ports that are no states. The call appends the positions that it computes to the cache; if it fails, the cache
-    /// stays as it was. Further errors: E0301 if the cache does not fit the call, E0307 if it is full.
+    /// ports that are not states. The call appends the positions that it computes to the cache; if the call fails, the
+    /// cache keeps its filled positions. Further errors: E0301 if the cache does not fit the call, E0307 if the new
+    /// positions do not fit in the cache.
     pub fn run_cached(
         &self,
         entry: &str,
@@ -436,7 +439,7 @@ impl Session {
         let outputs = match (self.model.world(), self.number) {
             (Some(world), Some(session)) => known.transpose().and_then(|cache| {
                 let order = Run { entry: called.to_string(), cache, session, renew, ..Run::default() };
-                // Ranks exchange inputs of the host only (`check_device_tensors`).
+                // With several ranks, all inputs are in the host's memory (`check_device_tensors`).
                 let on_host = given_inputs.iter().filter_map(|(name, input)| Some((*name, input.on_host()?)));
                 let given_inputs: Vec<_> = on_host.collect();
                 let made = world.call(order, &given_inputs, &stop, run);

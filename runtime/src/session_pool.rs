@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::thread::{Builder, JoinHandle};
 
-/// A call for a pool to make: `Request::new([("input_ids", ids)]).options(options)`
+/// A call for a pool to make: `Request::new([("input_ids", ids)]).options(options)`.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Request {
@@ -47,13 +47,13 @@ impl Request {
     }
 }
 
-/// How a pool runs: `PoolOptions::default().sessions(4).waiting_max(100)`.
+/// Options of a pool: `PoolOptions::default().sessions(4).waiting_max(100)`.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct PoolOptions {
-    /// Number of sessions, each of which runs one call at a time. If absent, as many sessions as fit if each of their
-    /// threads has a processor, but at least 1. On a device other than the CPU, and for a model with several ranks,
-    /// whose calls run one at a time, the default is 1.
+    /// Number of sessions, each of which runs one call at a time. If absent, the number of processors divided by the
+    /// threads of a session, but at least 1. On a device other than the CPU, and for a model with several ranks, whose
+    /// calls run one at a time, the default is 1.
     pub sessions: Option<usize>,
     /// Number of requests that may wait while every session is busy; further ones are refused. With 0, only a free
     /// session accepts a request.
@@ -115,8 +115,8 @@ impl PoolOptions {
     }
 }
 
-/// Counts of a pool at one moment. Every request that was ever submitted is counted exactly once, apart from `failed`
-/// and `panicked`.
+/// Counts of a pool at one moment. Every request that was ever submitted is in exactly one of the counts other than
+/// `failed` and `panicked`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PoolStatistics {
@@ -143,15 +143,16 @@ pub struct PoolStatistics {
 /// arrival; each accepted request is answered exactly once, through its callback. The outputs are those of
 /// [`Session::run`], bit for bit.
 ///
-/// **Threads.** A thread of the pool calls each session and sleeps while there is no request; in addition, each session
-/// has one worker less than `threads`. So at most sessions × `threads` threads compute (on each rank of the model), by
-/// default as many as there are processors. With the default of one thread per session, each processor computes a
-/// separate request, which gives the most requests per second; one session with all processors as threads gives the
-/// shortest single call. One more thread sleeps until a waiting request has expired. Several pools of a process are not
-/// coordinated: their numbers of sessions must be chosen so that they share the processors.
+/// **Threads.** Each session is called by a thread of its own, which sleeps while there is no request; in addition,
+/// each session has one worker less than `threads`. So at most sessions × `threads` threads compute (on each rank of
+/// the model), by default as many as there are processors. With the default of one thread per session, each processor
+/// computes a separate request, which gives the most requests per second; one session with all processors as threads
+/// gives the shortest single call. One more thread answers the requests that expire or are cancelled while they wait.
+/// Several pools of a process are not coordinated: their numbers of sessions must be chosen so that they share the
+/// processors.
 ///
-/// **Callbacks** run on threads of the pool and should be short: they pass the result on, or submit the next request.
-/// If one panics, it is counted, and the pool continues.
+/// **Callbacks** run on threads of the pool, or on the thread that drops it, and should be short: they pass the result
+/// on, or submit the next request. If one panics, it is counted, and the pool continues.
 ///
 /// **Dropping** the pool lets running calls end as usual, answers waiting requests with E0309, and returns when all
 /// callbacks have returned, except one that drops the pool itself. [`finish`](SessionPool::finish) computes the waiting
@@ -219,18 +220,19 @@ impl SessionPool {
         self.sessions.len()
     }
 
-    /// Submits a request and returns at once; `done` is called exactly once, on a thread of the pool, with the outputs
-    /// or with an error of [`Session::run_with`]: E0305 if its deadline passed, or E0306 if it was cancelled, even
-    /// while it waited; E0309 if the pool was dropped before it was computed. If the request is not accepted, this
-    /// function returns the error, and `done` is dropped without being called. Errors: E0308 if as many requests wait
-    /// as the pool admits, E0309 after [`finish`](SessionPool::finish).
+    /// Submits a request and returns at once. `done` is called exactly once, with the outputs or with an error: one of
+    /// [`Session::run_with`], such as E0305 if the deadline passed or E0306 if the request was cancelled, even while it
+    /// waited; or E0309 if the pool was dropped before the request was computed. `done` is called on a thread of the
+    /// pool; after E0309, on the thread that drops the pool. If the request is not accepted, this function returns the
+    /// error, and `done` is dropped without being called. Errors: E0308 if as many requests wait as the pool admits,
+    /// E0309 after [`finish`](SessionPool::finish).
     pub fn submit(&self, request: Request, done: impl FnOnce(Result<Outputs>) + Send + 'static) -> Result<()> {
         let waiting = Waiting { request, done: Box::new(done) };
         self.queue.push(waiting).map_err(|e| e.file(self.model().file()))
     }
 
-    /// As [`submit`](SessionPool::submit), and waits for the result. Further errors: E0001 from a callback of this
-    /// pool, which would wait for itself.
+    /// As [`submit`](SessionPool::submit), but waits for the result and returns it. Further errors: E0001 on a thread
+    /// of this pool, which would wait for itself.
     pub fn run(&self, request: Request) -> Result<Outputs> {
         self.check_outside("run")?;
         let (sender, receiver) = channel();
@@ -250,7 +252,7 @@ impl SessionPool {
     }
 
     /// Refuses requests from now on, and returns when all accepted ones have been computed and their callbacks have
-    /// returned. Errors: E0001 from a callback of this pool, which would wait for itself.
+    /// returned. Errors: E0001 on a thread of this pool, which would wait for itself.
     pub fn finish(&self) -> Result<()> {
         self.check_outside("finish")?;
         self.queue.finish();

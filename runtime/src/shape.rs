@@ -1,7 +1,7 @@
 //! `Program` + values of the symbols  =>  sizes, offsets, parameters, grids: a plan made of plain numbers
 //!
-//! A shape is evaluated once and kept by the session. If a plan reads symbols from data, a copy of the shape is
-//! evaluated in "stages", and continued after each step that reads a symbol.
+//! A shape is evaluated once and kept by the session. If a plan reads symbols from data, the kept shape ends with the
+//! first step that binds such a symbol; each call evaluates the following stages in a copy, as symbols get values.
 
 use crate::bind::broken_check;
 use crate::memory::ALIGNMENT;
@@ -15,14 +15,14 @@ use std::ops::Range;
 pub struct Shape {
     /// Values of the symbols, by index; `None` for those without a value yet.
     pub values: Vec<Option<i64>>,
-    /// By buffer: its size, and its offset if it is in the arena.
+    /// By buffer: its size in bytes, and its offset if it is in the arena.
     pub bytes: Vec<usize>,
     pub offsets: Vec<usize>,
     /// The parameters of all launches; `Entry::params` gives the range of a step.
     pub params: Vec<i64>,
-    /// By step: the work items of a launch; 0 for other steps.
+    /// By step: the number of work items of a launch; 0 for other steps.
     pub grids: Vec<i64>,
-    /// By step: the blocks of a launch on a GPU; 0 otherwise.
+    /// By step: the number of blocks of a launch on a GPU; 0 otherwise.
     pub blocks: Vec<u32>,
     /// Dimensions of the outputs; set in the last stage.
     pub output_dims: Vec<Vec<usize>>,
@@ -126,7 +126,7 @@ impl Shape {
 
     fn eval_size(&self, program: &Program, dim: &Dim) -> Result<usize> {
         let value = self.eval(program, dim)?;
-        // At most `isize::MAX`, so that pointer arithmetic is sound.
+        // The size is at most `isize::MAX`, so that pointer arithmetic is sound.
         usize::try_from(value).map_err(|_| broken(format!("`{dim}` is {value}, but a size is not negative")))
     }
 
@@ -214,7 +214,7 @@ impl Shape {
         }
     }
 
-    /// Evaluates a launch. Returns its work items, and its blocks on a GPU.
+    /// Evaluates a launch. Returns its number of work items, and its number of blocks on a GPU.
     fn launch(&mut self, program: &Program, entry: &Entry, i: usize, launch: &Launch) -> Result<(i64, u32)> {
         let kernel = &program.kernels[launch.kernel];
         for (at, param) in entry.params(i).zip(&launch.params) {
@@ -238,7 +238,7 @@ impl Shape {
         Ok((grid, blocks?))
     }
 
-    /// Returns the floating-point operations and the bytes moved of a launch, as the compiler counts them.
+    /// Returns the numbers of floating-point operations and of bytes moved of a launch; `None` if the plan lacks one.
     pub fn work(&self, kernel: &Kernel, entry: &Entry, i: usize, launch: &Launch) -> Option<(i64, i64)> {
         let own = Values { launch, params: &self.params[entry.params(i)], bytes: &self.bytes };
         let value = |d: &Dim| d.eval(&|symbol| own.value(None, symbol)).ok();

@@ -14,7 +14,7 @@ fn session(threads: usize) -> Session {
     decoder().load().unwrap().session(&SessionOptions::default().threads(threads)).unwrap()
 }
 
-/// x[b, s, d] for the positions `at..at + seq`.
+/// Returns x[b, s, d] for the positions `at..at + seq`.
 fn x(batch: usize, at: usize, seq: usize) -> Tensor {
     let value = |i: usize| {
         let (b, s, d) = (i / (seq * 4), i / 4 % seq, i % 4);
@@ -23,7 +23,7 @@ fn x(batch: usize, at: usize, seq: usize) -> Tensor {
     Tensor::from_vec(vec![batch, seq, 4], (0..batch * seq * 4).map(value).collect())
 }
 
-/// The outputs `present` and `y` after `n` positions.
+/// Returns the expected outputs `present` and `y` after `n` positions.
 fn expected(batch: usize, n: usize) -> (Vec<f32>, Vec<f32>) {
     let value = |b: usize, t: usize, d: usize| (b * 100 + t * 4 + d) as f32 * 0.25 + 1.0;
     let present = (0..batch * n * 4).map(|i| value(i / (n * 4), i / 4 % n, i % 4)).collect();
@@ -186,7 +186,7 @@ fn the_memory_limit_counts_the_cache() {
         let result = run(&session, "decode", &x(2, 0, 1), &mut cache).map(drop).map_err(|e| (e.code, e.message));
         (result, cache.bytes())
     };
-    // 2 · 100 · 16 bytes of cache and 2 · 16 of y.
+    // The call needs 2 · 100 · 16 bytes for the cache and 2 · 16 for y.
     assert_eq!(try_with(3232), (Ok(()), 3200));
     assert_eq!(try_with(3231), (Err(("E0304", "the call needs 3232 bytes, the limit is 3231".into())), 0));
 

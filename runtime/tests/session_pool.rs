@@ -341,8 +341,8 @@ fn eight_threads_load_run_cancel_and_drop_and_every_request_is_answered_once() {
     );
 }
 
-/// Submits up to 40 random requests to `own`, which is then dropped or finished, and to `shared`, which other threads
-/// use too. Checks that each accepted request is answered once.
+/// Submits 1 to 40 random requests, each either to `own`, which is dropped afterwards, or to `shared`, which other
+/// threads use too. Checks that each accepted request is answered once.
 fn storm(random: &mut Random, own: SessionPool, shared: &SessionPool, expected: &Arc<Vec<Outputs>>) {
     let (to, from) = channel();
     let cancel = Arc::new(AtomicBool::new(false));

@@ -7,8 +7,8 @@ use sardonyx_run::{DataArgs, check_model};
 use sardonyx_runtime::{Model, SessionOptions};
 use std::path::Path;
 
-/// Nets with random weights. Their activations reach 10^3 and cancel in sums, so the tolerance of an output is relative
-/// to its largest value.
+/// Convolutional nets with random weights. Their activations reach 10^3 and cancel in sums, so the tolerance of an
+/// output is relative to its largest value.
 static CONVOLUTION_NETS: [&str; 5] = [
     "light_densenet121_seeded",
     "light_resnet50_seeded",
@@ -17,7 +17,8 @@ static CONVOLUTION_NETS: [&str; 5] = [
     "skel_resnet50_rand_ts17",
 ];
 
-/// Compiles without `--dim`, so that every symbol stays open. Returns the report of the check, or the error.
+/// Compiles a model without `--dim`, so that no symbol is fixed, and runs it on its data sets. Returns the report of
+/// the check, or the error.
 pub fn checked(name: &str) -> Result<String, String> {
     let dir = tempfile::tempdir().unwrap();
     let output = dir.path().join("m.sdx");
@@ -25,7 +26,8 @@ pub fn checked(name: &str) -> Result<String, String> {
     check_artifact(name, &output)
 }
 
-/// Runs an artifact of the model on its data sets. Returns the report; `Err` if a data set is outside the tolerance.
+/// Runs an artifact of the model on the model's data sets. Returns the report; `Err` if loading or a call fails, an
+/// output is outside the tolerance, or there is no data set.
 pub fn check_artifact(name: &str, artifact: &Path) -> Result<String, String> {
     let loaded = Model::load(artifact, &crate::trust::trusted()).map_err(|e| format!("at load: {e}"))?;
     let session = loaded.session(&SessionOptions::default().threads(2)).unwrap();

@@ -3,7 +3,7 @@
 use sardonyx::onnx::proto::{ModelProto, NodeProto, ValueInfoProto};
 use std::collections::BTreeSet;
 
-/// Where the names in a model contain the number of a layer.
+/// Describes how the names in a model contain the number of a layer. Layers are counted from 0.
 pub struct Layers {
     /// Text before the number, such as `/model/layers.`.
     pub prefix: &'static str,
@@ -16,7 +16,7 @@ pub struct Layers {
 }
 
 impl Layers {
-    /// Returns the model with `n` layers; `None` if the model does not have these names.
+    /// Returns the model with `n` layers; `None` if no node of the second or the last layer is found by its name.
     pub fn deepened(&self, model: &ModelProto, n: usize) -> Option<ModelProto> {
         let mut out = model.clone();
         let graph = out.graph.as_mut()?;
@@ -62,7 +62,8 @@ impl Layers {
         format!("{}{}", self.numbered(k), self.carried)
     }
 
-    /// Returns the name in layer `k` that corresponds to a name of the second layer.
+    /// Returns the name in layer `k` that corresponds to a name of the second layer. `own` says whether a node of the
+    /// second layer computes the named value; weights and other shared values keep their names.
     fn renamed(&self, name: &str, k: usize, own: bool) -> String {
         let state = self.state(name, k);
         match name {

@@ -2,12 +2,12 @@
 
 /// The first bytes of every fat binary.
 const MAGIC: [u8; 4] = 0xBA55_ED50_u32.to_le_bytes();
-/// The kind of an entry that holds PTX; entries of other kinds hold machine code.
+/// The kind of an entry that holds PTX; entries of other kinds, such as machine code, are skipped.
 const KIND_PTX: u16 = 1;
 /// Flag of an entry that is compressed as an LZ4 block.
 const LZ4: u64 = 1 << 13;
 
-/// Returns every PTX module, in the order of the file.
+/// Returns the text of every PTX module, in the order of the file.
 pub fn modules(library: &[u8]) -> Vec<String> {
     let mut texts = vec![];
     let mut at = 0;
@@ -45,7 +45,8 @@ fn number(bytes: &[u8], at: usize, n: usize) -> u64 {
     bytes[at..at + n].iter().rev().fold(0, |v, b| v << 8 | u64::from(*b))
 }
 
-/// Decompresses an LZ4 block to `whole` bytes: repeatedly a token, literals, a distance back, and a length.
+/// Decompresses an LZ4 block to `whole` bytes. The block is a series of sequences, each of a token, literals, and the
+/// offset and length of a match; the last sequence has no match.
 fn lz4(block: &[u8], whole: usize) -> Vec<u8> {
     let mut out = Vec::with_capacity(whole);
     let mut bytes = block.iter().copied();

@@ -1,7 +1,7 @@
-//! Helpers shared by the test suites: checked models, emitted plans, our programs, small ONNX models, prepared, cut and
-//! deepened models, entries of artifacts, damaged bytes, schemas and trees of messages, targets of the fuzzer, the draw
-//! of cases, calls on all processors, PTX in libraries, the sources, modules and crates of the workspace, trust in test
-//! artifacts
+//! Helpers shared by the test suites: checking models, emitting plans, building and running the programs, small ONNX
+//! models, prepared, cut and deepened models, entries of artifacts, damaged bytes, schemas and trees of protobuf
+//! messages, targets of the fuzzer, the selection of cases, PTX in libraries, the sources, modules and crates of the
+//! workspace, trust in test artifacts
 
 pub mod checked;
 pub mod cut;

@@ -25,8 +25,8 @@ impl Metadata {
     /// Runs `cargo metadata` in the workspace; panics if it fails.
     pub fn read() -> Metadata {
         let mut cargo = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()));
-        // Only crates for this platform are listed: a machine that has only built and tested the project does not have
-        // the crates for other platforms.
+        // Only crates for this platform are listed: a machine that has only built and tested the project has not
+        // downloaded the crates for other platforms.
         cargo.args(["metadata", "--format-version", "1", "--locked"]).current_dir(workspace());
         cargo.args(["--filter-platform", "x86_64-unknown-linux-gnu"]);
         let output = cargo.output().expect("cargo runs");
@@ -38,8 +38,8 @@ impl Metadata {
         Metadata { names, members, nodes }
     }
 
-    /// Returns the ids of the packages that a package is built from, including those of build scripts, but not of
-    /// tests.
+    /// Returns the ids of the direct dependencies of a package, including those of its build script, but not those of
+    /// its tests.
     fn direct(&self, id: &str) -> Vec<String> {
         let built = |d: &Value| list(&d["dep_kinds"]).iter().any(|k| k["kind"] != "dev");
         list(&self.nodes[id]["deps"]).iter().filter(|d| built(d)).map(|d| text(&d["pkg"])).collect()
@@ -62,8 +62,9 @@ impl Metadata {
     }
 }
 
-/// Returns everything that becomes part of a crate when it is built alone with these options: without dependencies of
-/// its tests, build scripts and macros, and without features that other crates of the workspace turn on.
+/// Returns the names of the libraries that are linked into a crate when it is built alone with these options, directly
+/// or indirectly. Dependencies of tests and build scripts, procedural macros, and features that only other crates of
+/// the workspace turn on are left out.
 pub fn tree(name: &str, options: &[&str]) -> BTreeSet<String> {
     let mut cargo = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()));
     cargo.args(["tree", "--package", name, "--edges", "normal,no-proc-macro", "--prefix", "none", "--format", "{lib}"]);

@@ -3,7 +3,8 @@
 use crate::sources::files;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// By module, named from the crate's root (`contract::plan`; the root is empty): the modules that it uses.
+/// Maps each module to the modules that it uses. A name is a path from the crate's root, such as `contract::plan`; the
+/// name of the root is empty.
 pub struct Modules(BTreeMap<String, BTreeSet<String>>);
 
 impl Modules {
@@ -81,7 +82,7 @@ fn used(module: &str, text: &str, known: &BTreeSet<String>) -> BTreeSet<String> 
             expand("", tree, &mut paths);
         }
     }
-    // Paths that begin with a root, or with a name that a `use` line imports.
+    // Adds the paths that begin with `crate`, `super`, or a name that a `use` line imports.
     let roots = ["crate", "super"].map(String::from);
     let brought: Vec<String> = paths.iter().map(|path| path.trim_end_matches("::self").to_string()).collect();
     for root in roots.into_iter().chain(brought) {

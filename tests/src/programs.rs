@@ -4,13 +4,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
 
-/// Environment variable that is set by a run of tests which has already built the whole workspace, including the
-/// programs. Building the programs alone would be another build, because cargo unifies features over everything that is
-/// built together.
+/// Environment variable that says that the whole workspace, including the programs, is already built. Building the
+/// programs alone would be another build, because cargo unifies features over everything that is built together.
 pub const BUILT: &str = "SARDONYX_PROGRAMS_ARE_BUILT";
 
-/// Returns the path of `sardonyx`, `sardonyx-opt` or `sardonyx-run`, in the profile of this test. The first call builds
-/// all three, unless this run of the tests has already built them, so that no stale program is tested.
+/// Returns the path of `sardonyx`, `sardonyx-opt` or `sardonyx-run`, built in the profile of this test. The first call
+/// builds all three, so that no stale program is tested, unless `BUILT` says that they are built.
 pub fn program(name: &str) -> PathBuf {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     let folder = || if std::env::var_os(BUILT).is_some() { profile_folder() } else { build() };
@@ -40,10 +39,10 @@ fn build() -> PathBuf {
     folder
 }
 
-/// Result of a program. The code is 128 + N if signal N ended it.
+/// Exit code and output of a program that has ended.
 #[derive(Debug)]
 pub struct Outcome {
-    /// Exit code, or 128 + N; -1 if the system reports neither a code nor a signal.
+    /// Exit code, or 128 + N if signal N ended the program; -1 if the system reports neither a code nor a signal.
     pub code: i32,
     /// Standard output; bytes that are not UTF-8 are replaced.
     pub stdout: String,
@@ -68,7 +67,7 @@ impl From<Output> for Outcome {
     }
 }
 
-/// Compiles a model, which must succeed.
+/// Compiles a model with `sardonyx compile`; panics if that fails.
 pub fn compile(model: &Path, output: &Path, arguments: &[&str]) {
     let mut command = Command::new(program("sardonyx"));
     let outcome = Outcome::run(command.arg("compile").arg(model).arg("-o").arg(output).args(arguments));

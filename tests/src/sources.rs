@@ -1,9 +1,9 @@
-//! The Rust files of the workspace, as (path relative to the root, text), sorted by path
+//! The source files of the workspace with a given extension, as (path relative to the root, text), sorted by path
 
 use crate::prepared::workspace;
 use std::path::Path;
 
-/// Folders of the root that hold sources.
+/// Folders in the root of the workspace that hold sources.
 static ROOMS: &[&str] = &["compiler", "dialects", "passes", "runtime", "tests"];
 
 /// Returns the source files whose name ends in `.` and `extension`, with their texts.

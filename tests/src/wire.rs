@@ -55,7 +55,8 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// Parses a message; `None` if the bytes are not one. Fields that the schema lacks are kept as bytes.
+    /// Parses a message; `None` if the bytes are not one. Length-delimited fields that the schema lacks are kept as
+    /// bytes.
     pub fn parse(schema: &'static Schema, mut bytes: &[u8]) -> Option<Tree> {
         let mut fields = vec![];
         while !bytes.is_empty() {
@@ -153,8 +154,8 @@ impl Tree {
         self.messages().for_each(|tree| tree.of_schema(schema, found));
     }
 
-    /// Makes one structural change. `words` are texts that are worth trying in this kind of file; `rough` allows
-    /// changes that no decoder accepts.
+    /// Changes the fields of a random message, or one value in it. `words` are texts that are worth trying in this kind
+    /// of file; `rough` allows changes that violate the schema or the encoding.
     pub fn mutate(&mut self, random: &mut Random, words: &[&str], rough: bool) {
         let whole = self.clone();
         let n = random.below(self.count());
@@ -170,7 +171,7 @@ impl Tree {
             2 => tree.fields.insert(random.below(len), tree.fields[at].clone()),
             3 => tree.fields.swap(at, random.below(len)),
             4 => {
-                // Swaps the values of two fields; for fields of different types, the types become wrong.
+                // Swaps the values of two fields. Only with `rough`, the fields may have different numbers and types.
                 let same = |i: &usize| tree.fields[*i].0 == tree.fields[at].0 || rough;
                 let others: Vec<usize> = (0..len).filter(same).collect();
                 let other = others[random.below(others.len())];
@@ -281,7 +282,8 @@ fn number_of(random: &mut Random) -> u64 {
     }
 }
 
-/// Returns bytes of a field with a wrong length, an invalid number, or endlessly nested groups.
+/// Returns the bytes of an invalid field: a length without content, up to 5000 nested groups that are not closed, an
+/// invalid wire type, or a varint that is too long.
 fn lie(random: &mut Random) -> Vec<u8> {
     match random.below(4) {
         0 => [vec![0x0a], varint(1 << random.below(64))].concat(),

@@ -1,4 +1,4 @@
-//! models that compute with bytes  =>  the results of their definition, by tables and by products in f32
+//! models that compute with bytes  =>  the results of their definition, through tables and exact matrix products
 
 use sardonyx::compile::{Report, Request, compile};
 use sardonyx::onnx::proto::TensorProto;
@@ -36,7 +36,7 @@ fn scalar(name: &str, dtype: DType, value: f32) -> TensorProto {
 const SCALES: [f32; 2] = [0.03, 0.009];
 const ZEROS: [f32; 2] = [3.0, -5.0];
 
-/// tanh(erf(d)) of dequantised bytes d, rounded to bytes again, and in f32 times d.
+/// A model of two outputs: tanh(erf(d)) of dequantised bytes d, quantised to bytes; and d · tanh(erf(d)) in f32.
 fn activation(dtype: DType) -> Net {
     Net::new()
         .input("x", dtype, "rows 37")
@@ -58,7 +58,7 @@ fn functions_of_a_byte_are_looked_up() {
     for dtype in [DType::U8, DType::I8] {
         let (model, report) = compiled(&activation(dtype));
         assert!(count(&report, "tabulate", "table") > 0, "{dtype}");
-        // Every byte, and a row that does not fill vectors.
+        // The 7 x 37 elements contain every byte, and a row is no multiple of a vector.
         let rows = 7;
         let (low, zero) = if dtype == DType::U8 { (0, 100.0) } else { (-128, f64::from(ZEROS[1])) };
         let bytes: Vec<i32> = (0..rows * 37).map(|i| low + i % 256).collect();
@@ -80,7 +80,7 @@ fn functions_of_a_byte_are_looked_up() {
     }
 }
 
-/// The sum of products of bytes less their zeros, over `k` terms.
+/// A model that multiplies two matrices of bytes, less their zero points, over `k` terms.
 fn product(k: usize) -> Net {
     Net::new()
         .input("a", DType::U8, &format!("rows {k}"))
@@ -93,12 +93,12 @@ fn product(k: usize) -> Net {
 
 #[test]
 fn products_of_two_activations_in_bytes_are_exact() {
-    // The factors are at most 248 and 130, and 2^24 / (248 * 130) is 520.
+    // The factors are at most 248 and 130, so f32 sums are exact up to 2^24 / (248 * 130) = 520 terms.
     for (k, in_f32) in [(1, true), (64, true), (500, true), (600, false)] {
         let (model, report) = compiled(&product(k));
         assert_eq!(count(&report, "simplify", "bounded-products") > 0, in_f32, "{k}");
         let rows = 21;
-        // Most factors are the largest, so that the sums are too.
+        // Most factors have the largest value, so that the sums are near their bound.
         let a: Vec<u8> = (0..rows * k).map(|i| if i % 5 == 0 { (i * 31 % 251) as u8 } else { 255 }).collect();
         let b: Vec<i8> = (0..k * 19).map(|i| if i % 7 == 0 { (i * 17 % 253) as u8 as i8 } else { 127 }).collect();
         let expected: Vec<i32> = (0..rows * 19)

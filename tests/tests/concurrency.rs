@@ -1,6 +1,6 @@
-//! eight threads, one model, calls of random shapes  =>  results as single-threaded, constant memory, limits kept
+//! eight threads, one model, calls of random shapes  =>  the results of one thread, constant memory, limits respected
 //!
-//! The whole suite (`cargo xtask test --suite hostile`) also runs this with MiniLM.
+//! `cargo xtask test --suite hostile` also runs the test with MiniLM.
 
 use sardonyx_base::{DType, Error, Result, Tensor, TensorView};
 use sardonyx_format::tensor_io::Synthetic;
@@ -19,7 +19,7 @@ const THREADS: usize = 8;
 const CALLS: usize = 2000;
 const GROWTH_BYTES_MAX: u64 = 1 << 20;
 
-/// Serializes the tests, because each one measures the memory of the process.
+/// Serializes the tests, because some of them measure the memory of the process.
 static ALONE: Mutex<()> = Mutex::new(());
 
 /// A model with one case per shape: the inputs, and the outputs that a single thread computes from them.
@@ -89,9 +89,9 @@ fn anonymous_bytes() -> u64 {
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
 }
 
-/// Makes `calls` calls from all threads together; `session` returns either a new session or a shared one. Every thread
-/// makes every case twice before memory is measured, because a session keeps the memory that its largest call so far
-/// needed.
+/// Makes `calls` calls from all threads together, and limits the growth of memory meanwhile. `session` returns either a
+/// new session or a shared one. Every thread runs every case twice before memory is measured, because a session keeps
+/// the memory that its largest call so far needed.
 fn hammer(subject: &Subject, calls: usize, session: &(dyn Fn() -> Arc<Session> + Sync)) {
     let (warm, done) = (Barrier::new(THREADS + 1), Barrier::new(THREADS + 1));
     std::thread::scope(|scope| {

@@ -26,7 +26,8 @@ fn compiled(name: &str, entries: Entries, path: &Path) -> Model {
     Model::load(path, &trusted()).unwrap_or_else(|e| panic!("{name}: {e}"))
 }
 
-/// Session with this number of threads. Tests compare sessions of one and two threads, whose results must be equal.
+/// Returns a session with this number of threads. Tests compare sessions of one and two threads, whose results must be
+/// equal.
 fn session(model: &Model, threads: usize) -> Session {
     model.session(&SessionOptions::default().threads(threads)).expect("a session")
 }
@@ -39,7 +40,7 @@ fn token(row: usize, t: usize) -> i64 {
 /// Sequences of different lengths, padded in front so that all end at the same position.
 #[derive(Clone)]
 struct Batch {
-    /// Number of the sequence and length of the padding of each row.
+    /// For each row, the number of its sequence and the number of its padding tokens.
     rows: Vec<(usize, usize)>,
 }
 
@@ -76,7 +77,8 @@ impl Batch {
         Ok(outputs[0].1.clone())
     }
 
-    /// Passes `states` as inputs and replaces them with the outputs, in the order of the entry point's states.
+    /// Passes `states` as inputs and replaces them with the outputs, in the order of the entry point's states. Returns
+    /// the logits.
     fn copied(&self, s: &Session, entry: &str, from: usize, to: usize, states: &mut Vec<Tensor>) -> Tensor {
         let inputs = self.inputs(s.model(), from, to);
         let mut inputs: Vec<(&str, Tensor)> = inputs.iter().map(|(name, t)| (name.as_str(), t.clone())).collect();
@@ -96,13 +98,13 @@ impl Batch {
         ports.map(|p| Tensor::zeros(p.dtype, vec![self.rows.len(), size(p, 1), 0, size(p, 3)])).collect()
     }
 
-    /// Logits of all `to` positions, computed by one call.
+    /// Returns the logits of the positions `0..to`, computed by one call.
     fn logits_in_one_call(&self, s: &Session, to: usize) -> Tensor {
         self.copied(s, "main", 0, to, &mut self.nothing(s.model()))
     }
 }
 
-/// Logits of row `b` at position `t`, counted from the start of the tensor.
+/// Returns the logits of row `b` at position `t`, counted from the start of the tensor.
 fn row(logits: &Tensor, b: usize, t: usize) -> Vec<f64> {
     let [_, seq, vocabulary] = *logits.dims() else { panic!("{logits:?}") };
     let start = (b * seq + t) * vocabulary;
@@ -153,8 +155,8 @@ fn check_steps(model: &Model, name: &str, batch: &Batch, prompt: usize) {
     assert_eq!(cache.len(), total);
 }
 
-/// Calls that do not fit are refused and failed calls append nothing: the next token is computed as
-/// if they had not been made.
+/// Checks that calls that do not fit are refused, and that failed calls append nothing: the next token is computed as
+/// if these calls had not been made.
 fn check_refusals(model: &Model, name: &str) {
     let (s, batch) = (session(model, 2), Batch::alone(1));
     let (mut cache, mut undisturbed) = (s.cache("decode", 8).expect("a cache"), s.cache("main", 20).expect("a cache"));
@@ -186,7 +188,8 @@ fn check_refusals(model: &Model, name: &str) {
     }
 }
 
-/// Checks that the example's tokens have the largest logits when the whole sequence is recomputed.
+/// Checks that the tokens which the example generates have the largest logits, up to rounding, when the whole sequence
+/// is recomputed.
 fn check_example(path: &Path, model: &Model, name: &str) {
     let prompt = vec![5, 77, 300, 12];
     let args = generate::Args { model: path.into(), prompt: prompt.clone(), steps: 6, capacity: None };
@@ -267,8 +270,8 @@ fn the_example_does_with_main_alone() {
     check_example(&path, &model, "main alone");
 }
 
-/// The caches hold quantized rows: a call over all positions rounds the rows as calls that append one position do. A
-/// sum that differs in the last place may round to another code, so logits are close but not equal.
+/// The caches hold rounded rows: a call over all positions rounds the rows as calls that append one position do. A sum
+/// that differs in the last place may round to another code, so logits are close but not equal.
 #[test]
 fn caches_in_few_bits_decode_as_one_call_does() {
     let folder = tempfile::tempdir().unwrap();
@@ -276,8 +279,8 @@ fn caches_in_few_bits_decode_as_one_call_does() {
     let plain = compiled("skel_llama_tiny_kv_ts17", Entries::NONE, &folder.path().join("f32.sdx"));
     let batch = Batch { rows: vec![(0, 0), (3, 2)] };
     let exact = batch.logits_in_one_call(&session(&plain, 1), 12);
-    // Permitted deviation from the f32 logits, relative to the largest one, and bytes of a cached row
-    // of 32 elements (f32: 128).
+    // Format, permitted deviation from the f32 logits relative to the largest one, and bytes of a cached row of 32
+    // elements (f32: 128).
     for (format, most, bytes) in
         [(KvCache::Bf16, 0.02, 64), (KvCache::Int8, 0.03, 36), (KvCache::Bfp8, 0.03, 33), (KvCache::Bfp4, 0.5, 17)]
     {

@@ -1,7 +1,8 @@
 //! one model, one command  =>  the same bytes, regardless of user, folder, time and number of processors
 //!
-//! The tests that change the processor or the clock need programs that may be missing; such a test then prints this and
-//! checks nothing. To repeat these tests by hand on a small model `m.onnx`, after `apt-get install qemu-user faketime`:
+//! The tests that change the processor or the clock need programs that may be missing. If its program is missing, a
+//! test prints a message and checks nothing. To repeat these tests by hand on a small model `m.onnx`, after `apt-get
+//! install qemu-user faketime`:
 //!
 //!     sardonyx compile m.onnx -o a.sdx
 //!     qemu-x86_64 -cpu Haswell target/release/sardonyx compile m.onnx -o b.sdx     # CPUID without AVX-512
@@ -14,8 +15,8 @@ use sardonyx_tests::programs::{Outcome, program};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// What differs from the first compilation, in words; and the command, which bash runs with the program in `$S`, the
-/// model in `$M` and the output in `$O`.
+/// A description of the difference from the first compilation, and the command, which bash runs with the program in
+/// `$S`, the model in `$M`, the output in `$O`, and the number of a processor in `$FIRST`.
 type Variation = (&'static str, &'static str);
 
 static VARIATIONS: &[Variation] = &[
@@ -39,7 +40,7 @@ static VARIATIONS: &[Variation] = &[
     ("IR printed on the way", "$S compile $M -o $O --dump-dir $O.ir --print-after all 2>/dev/null"),
 ];
 
-/// The first processor that this process may use.
+/// Returns the number of the first processor that this process may use.
 fn first_processor() -> String {
     let status = std::fs::read_to_string("/proc/self/status").expect("this is Linux");
     let list = status.lines().find_map(|l| l.strip_prefix("Cpus_allowed_list:")).expect("the kernel lists processors");
@@ -112,7 +113,8 @@ fn minilm_gives_the_same_bytes() {
     check(&model("skel_minilm_l6_safetensors"), &chosen);
 }
 
-/// Compiles under a program that simulates another machine, if it is installed.
+/// Compares a compilation under `tool`, which simulates another processor or clock, with a usual one. Only prints a
+/// message if `tool` is not installed.
 fn on_another_machine(tool: &str, script: &str, package: &str) {
     let dir = tempfile::tempdir().unwrap();
     let model = small_model(dir.path());

@@ -1,5 +1,5 @@
-//! a folder in the layout of sentence-transformers  =>  one artifact that computes the embeddings of its steps,
-//! the same for a text alone and in a padded batch
+//! a folder in the layout of sentence-transformers  =>  one artifact that computes the folder's steps, with the same
+//! embedding for a text alone and in a padded batch
 
 use sardonyx::compile::{Report, Request, compile};
 use sardonyx::embedder::{Embedder, Flags, Pooling, model_file};
@@ -81,7 +81,7 @@ fn run(model: &Model, texts: &[usize]) -> Vec<f32> {
     outputs.iter().next().unwrap().1.to_vec().unwrap()
 }
 
-/// Pools the vectors of a text's tokens in f64, as the pooling is defined.
+/// Pools the vectors of a text's tokens in f64, by the definition of the pooling.
 fn pooled(pooling: Pooling, tokens: &[Vec<f64>]) -> Vec<f64> {
     let n = tokens.len() as f64;
     let sum = |weight: &dyn Fn(usize) -> f64| -> Vec<f64> {
@@ -130,7 +130,7 @@ fn every_pooling_is_its_definition_without_padding_and_alone_the_same() {
     }
 }
 
-/// Writes a folder whose steps are `encoder`, two poolings that are concatenated, a dense layer and a normalization.
+/// Writes a folder whose steps are `encoder`, two concatenated poolings, a dense layer with tanh, and a normalization.
 /// Returns the dense layer's weight and bias.
 fn write_folder(folder: &Path) -> (Vec<f32>, Vec<f32>) {
     let write = |name: &str, text: &str| {
@@ -163,7 +163,7 @@ fn write_folder(folder: &Path) -> (Vec<f32>, Vec<f32>) {
     (weight, bias)
 }
 
-/// Bytes of a safetensors file with the two tensors of a dense layer.
+/// Returns the bytes of a safetensors file with the two tensors of a dense layer.
 fn safetensors(weight: &[f32], bias: &[f32]) -> Vec<u8> {
     let header = format!(
         r#"{{"linear.weight":{{"dtype":"F32","shape":[4,16],"data_offsets":[0,{0}]}},"linear.bias":{{"dtype":"F32","shape":[4],"data_offsets":[{0},{1}]}}}}"#,

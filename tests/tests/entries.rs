@@ -1,4 +1,4 @@
-//! --entry, and the entry points that a model with caches gets by default: names, what they share, what is refused
+//! The entry points of `--entry`, and those that a model with caches gets by default: names, shared weights, refusals
 
 use sardonyx::compile::{Report, Request, compile};
 use sardonyx::entries::{Entries, parse_entries};
@@ -130,8 +130,7 @@ fn entries_that_are_given_are_those_that_are_there() {
 
 #[test]
 fn what_cannot_be_an_entry_point_is_said() {
-    // No `decode` with a cache that grows by twice the positions of `x`, and none if the range of `s` does not contain
-    // 1.
+    // There is no `decode` if the cache grows by twice the positions of `x`, or if the range of `s` does not contain 1.
     let net = Net::new()
         .input("past", F32, "p 4")
         .input("x", F32, "s 4")
@@ -149,7 +148,7 @@ fn what_cannot_be_an_entry_point_is_said() {
     assert_eq!(names(&report), ["main", "prefill"]);
     let why = "the entry `decode` fixes `s` to 1, outside 2..8";
     assert_eq!(report.entries_skipped, [("decode".into(), why.into())]);
-    // `--dim p=0` fixes `p` in `main` too, and there is no `prefill`.
+    // `--dim p=0` fixes `p` in `main` too, so there is no separate `prefill`.
     let report = f.compile(|r| r.dims = sardonyx::compile::parse_dims(&["p=0".into()]).unwrap()).unwrap();
     assert_eq!(names(&report), ["main", "decode"]);
 }

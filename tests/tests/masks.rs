@@ -1,5 +1,5 @@
-//! attention with a constant mask, as exporters write it  =>  the results of its definition, computed from few keys
-//! only
+//! attention with a constant mask, as exporters write it  =>  the results of its definition, without computing keys
+//! that the mask hides from whole blocks of queries
 
 use sardonyx::compile::{Report, Request, compile};
 use sardonyx::onnx::proto::TensorProto;
@@ -13,7 +13,7 @@ const HEADS: usize = 2;
 const LENGTH: usize = 300;
 const WIDTH: usize = 16;
 
-/// Whether a query (first argument) sees a key (second argument).
+/// Returns whether a query (first argument) sees a key (second argument).
 type Sees = fn(usize, usize) -> bool;
 
 /// A window of neighbours on both sides, and the first keys, which all queries see.
@@ -77,7 +77,7 @@ fn dot_product() -> Net {
     net.node("mix", "MatMul", "p v", "y").output("y")
 }
 
-/// The model computes the mask from the distances of positions.
+/// The model computes the boolean mask of `window` from the distances of positions.
 fn counted() -> Net {
     let number = |name: &str, value: i64| TensorProto {
         name: name.into(),
@@ -126,7 +126,7 @@ fn operands(batch: usize) -> Vec<(&'static str, Tensor)> {
     [("q", 1), ("k", 2), ("v", 3)].map(|(name, salt)| (name, tensor(salt))).to_vec()
 }
 
-/// softmax(q·k / 4 + bias)·v in f64; a query that sees no key gets the mean of all values.
+/// Returns softmax(q·k / 4 + bias)·v in f64; a query that sees no key gets the mean of all values.
 fn defined(inputs: &[(&str, Tensor)], batch: usize, sees: Sees) -> Vec<f64> {
     let [q, k, v] = [0, 1, 2].map(|i| inputs[i].1.to_vec::<f32>().unwrap());
     let mut out = vec![];

@@ -1,4 +1,5 @@
-//! a padded batch  =>  the rows that its mask keeps equal those of the padded computation, for any lengths and holes
+//! a padded batch  =>  the rows that its mask keeps are close to those of the padded computation, and the other rows
+//! are 0
 
 use sardonyx::compile::{Report, Request, compile};
 use sardonyx_base::Tensor;
@@ -23,8 +24,8 @@ fn of_pass(report: &Report) -> usize {
     report.rewrites.applied().iter().filter(|r| r.pass == "remove-padding").count()
 }
 
-/// Masks of [4, 150]: sequences of different lengths, padding in front, holes, a fully masked sequence, only zeros,
-/// only ones.
+/// Returns masks of shape [4, 150]: sequences of different lengths, padding in front, holes, a fully masked sequence,
+/// only zeros, only ones.
 fn masks() -> Vec<(&'static str, Vec<i64>)> {
     let mask =
         |keep: &dyn Fn(usize, usize) -> bool| (0..4 * 150).map(|i| keep(i / 150, i % 150) as i64).collect::<Vec<i64>>();

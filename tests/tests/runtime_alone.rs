@@ -1,4 +1,4 @@
-//! sardonyx-run, and a program that embeds the runtime  =>  small, and without LLVM, MLIR and CUDA, linked or built
+//! sardonyx-run, and a program that embeds the runtime  =>  their sizes, libraries and crates: no LLVM, MLIR or CUDA
 //!
 //! The code for GPUs loads the GPU driver only when a GPU is requested.
 //!
@@ -13,7 +13,7 @@ use sardonyx_tests::programs::program;
 use std::path::Path;
 use std::process::Command;
 
-/// Libraries that every Linux machine has.
+/// Libraries that `sardonyx-run` may link: those of glibc, and libgcc.
 static LINKED: &[&str] =
     &["ld-linux-x86-64.so.2", "libc.so.6", "libdl.so.2", "libgcc_s.so.1", "libm.so.6", "libpthread.so.0"];
 
@@ -23,7 +23,7 @@ static FORBIDDEN: &[&str] =
 /// Maximum size of a program of twenty lines that embeds the runtime for CPUs only.
 const EMBEDDED_BYTES_MAX: u64 = 2_500_000;
 
-/// NEEDED entries of the dynamic section of a little-endian 64-bit ELF file.
+/// Returns the NEEDED entries of the dynamic section of a little-endian 64-bit ELF file.
 fn needed(path: &Path) -> Vec<String> {
     let file = std::fs::read(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     assert_eq!(&file[..6], b"\x7fELF\x02\x01", "{}", path.display());
@@ -75,7 +75,7 @@ fn the_runtime_depends_on_nothing_of_the_compiler() {
     assert!(FORBIDDEN.iter().all(|f| compiler.contains(*f)), "{compiler:?}");
 }
 
-/// Crates that the base, the dialects, the passes and, except for zip, a CPU-only runtime are built without.
+/// Crates that the base, the dialects and the passes must not depend on. A CPU-only runtime may depend only on zip.
 static HEAVY: &[&str] = &["clap", "cudarc", "image", "ptxvm", "regex-automata", "zip"];
 
 #[test]

@@ -87,7 +87,8 @@ pub fn main() {
     }));
 }
 
-/// Processes every part of the file and returns the highest of their exit codes. Failures are printed where they occur.
+/// Processes the parts of the file and returns the highest exit code. If a part fails, its error is printed and the
+/// next part follows. Invalid options end the run.
 fn run(options: &Options) -> Result<i32> {
     let text = read(&options.file)?;
     let parts: Vec<String> = match options.split_input_file {
@@ -141,7 +142,7 @@ fn run(options: &Options) -> Result<i32> {
     Ok(worst)
 }
 
-/// Options of the passes, from the command line and from the `// OPTION:` lines of a part. Errors: E0001.
+/// Returns the options of the passes, from the command line and from the `// OPTION:` lines of a part. Errors: E0001.
 fn requested_options(options: &Options, part: &str) -> Result<options::Options> {
     let (fuel, remarks, validate) = (options.fuel, options.remarks.is_some(), options.validate);
     let mut requested = options::Options { fuel, remarks, validate, ..options::Options::default() };
@@ -150,7 +151,7 @@ fn requested_options(options: &Options, part: &str) -> Result<options::Options> 
     Ok(requested)
 }
 
-/// Synthetic values for the f32 and i8 parameters of a module's functions: every `n`-th element is non-zero.
+/// Returns synthetic values for the f32 and i8 parameters of a module's functions: every `n`-th element is non-zero.
 fn sparse_params(module: &Module, n: usize) -> Result<Params> {
     let mut values = BTreeMap::new();
     for function in functions(module)? {

@@ -1,4 +1,5 @@
-//! sardonyx compile | plan | check | run | bench | inspect | explain | ops | devices: the compiler's command line
+//! sardonyx compile | plan | simulate | check | bisect | reduce | run | bench | inspect | explain | ops | devices |
+//! completions: the compiler's command line
 
 use clap::Parser;
 use sardonyx::commands::{
@@ -10,7 +11,7 @@ use sardonyx_run as commands;
 use sardonyx_run::{BenchArgs, CompletionsArgs, InspectArgs, RunArgs};
 use std::io::Write;
 
-/// Passes allocate and free many small values, on which the system's allocator spends a fifth of the compile time.
+/// Passes allocate and free many small values: with the system's allocator this takes a fifth of the compile time.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -6,8 +6,8 @@ use sardonyx_dialects::flow::{Body, FlowOp, Kernel};
 use sardonyx_dialects::scalar::Conversion;
 use sardonyx_dialects::sdx::{Node, Op};
 
-/// `- add(mul, x) : …` for each removed operation, then `+ …` for each added one. Operands are named after the
-/// operation that defines them, because value numbers change with every earlier operation.
+/// Returns `- add(mul, x) : …` for each removed operation, then `+ …` for each added one. An operand is named after the
+/// operation that defines it, because its value number would depend on all earlier operations.
 pub fn changes(before: &[Function], after: &[Function]) -> Vec<String> {
     let all = |functions: &[Function]| functions.iter().flat_map(lines).collect::<Vec<String>>();
     let (old, new) = (all(before), all(after));
@@ -31,7 +31,7 @@ fn without<'l>(of: &'l [String], other: &[String]) -> Vec<&'l String> {
     out
 }
 
-/// One line for each operation or kernel.
+/// Returns one line for each operation that has operands, or for each kernel.
 fn lines(function: &Function) -> Vec<String> {
     match function {
         Function::Values(g) => {

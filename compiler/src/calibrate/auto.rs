@@ -1,8 +1,9 @@
 //! candidates for each layer, a judge  =>  the choice with the fewest bytes of weights that the judge accepts
 //!
-//! The loss of a layer is the error of its own matrix product. A complete choice, one candidate for each layer, is
-//! judged by the error of the outputs on held-out calls, or by the user's score of an artifact. Choices are tried from
-//! the smallest on, each with a tighter bound on the loss, so a larger budget never yields more bytes.
+//! The loss of a layer is the squared relative error of its own matrix product or table. A complete choice, one
+//! candidate for each layer, is judged by the error of the outputs on held-out calls, or by the user's score of an
+//! artifact. Choices are tried from the smallest on, each with a tighter bound on the total loss, so a larger error
+//! budget never yields more bytes.
 
 use super::data::Sample;
 use super::knapsack::{Candidate, cheapest};
@@ -17,8 +18,9 @@ use std::collections::HashMap;
 
 /// The stage that quantises.
 const STAGE: &str = "quantize";
-/// Number of times the bound on the loss is reduced, by a factor of `STEP` each, before the search gives up.
+/// Number of bounds on the loss that are tried before the search gives up.
 const STEPS: i32 = 48;
+/// Ratio of each bound to the one before.
 const STEP: f64 = std::f64::consts::FRAC_1_SQRT_2;
 
 /// The weights of one matrix product or embedding table, and the alternatives for storing them.
@@ -57,7 +59,7 @@ pub fn choose(choices: &[Choice], passes: &mut dyn FnMut(Calibrated) -> Result<b
     Ok(None)
 }
 
-/// A judge that accepts a choice if the relative error of the outputs on the `unseen` calls is at most `budget`.
+/// Returns a judge that accepts a choice if the relative error of the outputs on `unseen` calls is at most `budget`.
 pub fn within<'a>(
     (graph, params): (&'a Graph, &'a ParamStore),
     options: &'a Options,

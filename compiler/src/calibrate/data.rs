@@ -28,13 +28,14 @@ impl Sample {
 /// Given in place of a path, this word requests synthetic inputs.
 const RANDOM: &str = "random";
 
-/// Whether one of the paths is the word `random`, which requests synthetic inputs.
+/// Returns whether one of the paths is the word `random`, which requests synthetic inputs.
 pub fn is_random(data: &[PathBuf]) -> bool {
     data.iter().any(|path| path.as_os_str() == RANDOM)
 }
 
-/// Reads the inputs of calls: one for each `.npz` file (given or in a folder) and each `test_data_set_*` folder.
-/// Errors: E0002 for a folder with neither; E0301 for inputs that do not fit the model.
+/// Reads the inputs of calls: one call for each `.npz` file and each folder with an `input_0.pb`, which are given or in
+/// a given folder. The word `random` adds synthetic calls. Errors: E0002 for a folder with neither; E0301 for inputs
+/// that do not fit the model.
 pub fn samples(data: &[PathBuf], graph: &Graph) -> Result<Vec<Sample>> {
     let mut samples = vec![];
     for path in data {
@@ -84,7 +85,8 @@ fn read(path: &Path, graph: &Graph) -> Result<Vec<Sample>> {
     Ok(found.iter().map(|path| read(path, graph)).collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
 }
 
-/// Checks that the sample has exactly the model's inputs; whether symbolic sizes agree is checked by the call.
+/// Checks that the sample has exactly the model's inputs, with their types. The call itself checks whether symbolic
+/// sizes agree.
 fn check(sample: &Sample, graph: &Graph) -> Result<()> {
     let names: Vec<&str> = graph.inputs().map(|(_, name, _)| name).collect();
     let wrong =

@@ -1,8 +1,8 @@
 //! weights, Σ xᵀx of the activations x  =>  quantised codes that minimise the error of the product x·w
 //!
-//! GPTQ: the weights of a column are rounded one position along K after the other, and the later positions compensate
-//! for the error of each, as far as their activations are correlated. Groups and their scales are fixed beforehand;
-//! positions are taken by decreasing importance.
+//! GPTQ rounds the weights of a column one position along K at a time. The weights at later positions compensate for
+//! the error, as far as the activations at the two positions are correlated. Groups and their scales are fixed
+//! beforehand; positions are taken by decreasing Σ x².
 
 use super::hessian::{COLUMNS, Seen, in_parallel, relative, squares};
 use half::bf16;
@@ -10,7 +10,8 @@ use sardonyx_base::minifloat;
 use sardonyx_passes::CodeType;
 use sardonyx_passes::quantize::SHARES;
 
-/// Number of scales tried for a group; each is smaller than the one before by `SHRINK` of the full range.
+/// Number of scales tried for a group with integer codes. The first maps the weight of largest magnitude to the lowest
+/// code; each next one is smaller by `SHRINK` times the first.
 const SHRINK_STEPS: usize = 24;
 const SHRINK: f32 = 0.0125;
 
@@ -25,20 +26,20 @@ pub struct Rounded {
     /// Relative errors (L2) of the weights, and of the product with the calibration data.
     pub weight_error: f64,
     pub product_error: f64,
-    /// The damping that was needed for the Cholesky factor to exist.
+    /// Damping that the Cholesky factorisation needed, as a share of the diagonal's mean.
     pub damping: f64,
 }
 
-/// Which codes a weight that is 0 may get.
+/// The codes that a weight of 0 may get.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Zeros {
-    /// Any code, so that it can compensate for the error of other weights.
+    /// Any code, so that the weight can compensate for the errors of other weights.
     Change,
     /// Only code 0, because the weight was pruned.
     Stay,
 }
 
-/// Rounds weights `[outer, k, inner]` to codes, with one scale for each `size` of them along K.
+/// Rounds weights `[outer, k, inner]` to codes, with one scale for each `size` consecutive weights along K.
 pub fn rounded(
     seen: &Seen,
     weights: &[f32],
@@ -132,12 +133,15 @@ fn step_of_bytes(weights: impl Iterator<Item = f32>) -> f32 {
     if largest > 0.0 { largest / 127.0 } else { 1.0 }
 }
 
-/// Up to `COLUMNS` columns: the values of `codes[k]`, `scales[group]`, and for each column the squared norm of the
-/// product's error and of the product itself.
+/// Result for up to `COLUMNS` columns.
 struct Chunk {
+    /// Values of the codes, one row for each position along K.
     codes: Vec<[f32; COLUMNS]>,
+    /// One row for each group.
     scales: Vec<[f32; COLUMNS]>,
+    /// Squared norm of the product's error.
     lost: [f64; COLUMNS],
+    /// Squared norm of the product.
     whole: [f64; COLUMNS],
 }
 
@@ -201,9 +205,10 @@ fn byte(number: f32, code: CodeType) -> u8 {
     }
 }
 
-/// The scale with the least squared error over a group, each weight's error weighted by `matters`. For integer codes
-/// the scale is a bf16 that maps a share of the weight of largest magnitude to the lowest code, such as -8, which has
-/// no positive counterpart; for floats it is an f32.
+/// Returns, of the scales tried, the one with the least sum of squared errors over a group, each weighted by `matters`.
+/// For integer codes a scale is a bf16 that maps a share of the weight of largest magnitude to the lowest code, such as
+/// -8, which has no positive counterpart. For float codes a scale is an f32 that maps the largest magnitude to a share
+/// of the largest code.
 fn scale(group: &[f32], matters: &[f64], code: CodeType) -> f32 {
     let high = group.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let low = group.iter().copied().fold(f32::INFINITY, f32::min);

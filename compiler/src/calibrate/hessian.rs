@@ -8,7 +8,8 @@ use std::ops::Range;
 
 /// Number of weight columns that are processed together.
 pub const COLUMNS: usize = 16;
-/// Number of positions along K whose errors are propagated together to the positions after them.
+/// Number of positions along K whose errors are propagated together to the positions after them; also the block size of
+/// the Cholesky factorisation.
 const BLOCK: usize = 64;
 /// Initial damping as a share of the diagonal's mean; it grows tenfold each time that the factorisation fails.
 const DAMPING: f64 = 0.01;
@@ -25,7 +26,7 @@ pub struct Seen {
     pub products: Vec<f64>,
     /// The order in which a sweep takes the positions along K.
     pub order: Vec<usize>,
-    /// Upper triangular U, row-major, with UᵀU the inverse of the (damped) products in that order.
+    /// Upper triangular U, row-major, with UᵀU the inverse of the (damped) products in the order `order`.
     pub factor: Vec<f64>,
     /// Diagonal of `products` without damping, indexed by position along K.
     pub diagonal: Vec<f64>,
@@ -44,7 +45,7 @@ impl Seen {
     /// Uses the given order of positions. Errors: E0501 if the products have no Cholesky factor.
     pub fn in_order(products: Vec<f64>, order: Vec<usize>) -> Result<Seen> {
         let k = order.len();
-        // The diagonal is 0 where the activation was always 0: there, any weight will do.
+        // The diagonal is 0 where the activation was always 0. The weight at this position has no effect on the data.
         let diagonal: Vec<f64> = (0..k).map(|i| products[i * k + i]).collect();
         let mean = diagonal.iter().sum::<f64>() / k.max(1) as f64;
         if !mean.is_finite() {
@@ -53,7 +54,7 @@ impl Seen {
         for step in 0..DAMPING_STEPS {
             let damping = DAMPING * 10f64.powi(step as i32);
             let more = if mean > 0.0 { damping * mean } else { 1.0 };
-            // With rows and columns reversed, the lower factor becomes an upper one.
+            // Rows and columns are reversed: the inverse of the lower factor, reversed back, is upper triangular.
             let at = |i: usize, j: usize| {
                 let (a, b) = (order[k - 1 - i], order[k - 1 - j]);
                 products[a * k + b] + if i == j { more } else { 0.0 }
@@ -67,8 +68,8 @@ impl Seen {
         Err(Error::user("E0501", "the products of what the weights are multiplied with have no Cholesky factor"))
     }
     /// Assigns new weights to the positions `range` of the order, one after the other, and lets all later positions
-    /// compensate for the error. `put` maps a position and its weights to the new ones. Adds the squared error of the
-    /// products to `lost`.
+    /// compensate for the error. `put` maps a position along K and its weights to the new weights. Adds the squared
+    /// error of the products to `lost`.
     pub fn sweep(
         &self,
         x: &mut [[f64; COLUMNS]],

@@ -1,16 +1,16 @@
 //! candidates, a bound on their total loss  =>  the cheapest choice of one candidate for each row
 
-/// One alternative for storing the weights of a layer: its cost in bytes, and its squared error.
+/// One alternative for storing the weights of a layer: its cost in bytes, and its squared relative error.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Candidate {
     pub cost: u64,
     pub lost: f64,
 }
 
-/// The index of a candidate for each row, such that the total cost is least among all choices that lose at most `most`
-/// in total; ties go to the smaller loss. `None` if every choice loses more.
+/// Returns the index of a candidate for each row. Their total cost is the least among all choices whose total loss is
+/// at most `most`; ties go to the smaller loss. `None` if every choice loses more.
 pub fn cheapest(rows: &[Vec<Candidate>], most: f64) -> Option<Vec<usize>> {
-    // The Pareto front of each prefix of rows: by rising cost, each entry loses less than the one before.
+    // The Pareto front of each prefix of rows, by rising cost: each entry loses less than the one before.
     let mut fronts: Vec<Vec<Partial>> = vec![vec![Partial { cost: 0, lost: 0.0, before: 0, choice: 0 }]];
     for row in rows {
         let last = fronts.last()?;

@@ -4,13 +4,14 @@ use sardonyx_base::{Error, Result};
 use std::path::Path;
 use std::process::Command;
 
-/// Stands for the artifact's path in a command.
+/// Placeholder for the artifact's path in a command.
 pub const PLACE: &str = "{}";
 
 /// The command that scores an artifact, and how much lower than that of the f32 artifact the score may be.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Score {
-    /// Run by `sh`. Its last non-empty line of output is a number; larger is better.
+    /// The command, which `sh` runs. The last non-empty line that it prints to standard output is the score; larger is
+    /// better.
     pub command: String,
     /// Largest accepted decrease from the score of the f32 artifact.
     pub drop: f64,

@@ -51,7 +51,7 @@ pub struct BisectArgs {
 /// The test that was written (path, text, number of trials while reducing), or why there is none.
 type Written = std::result::Result<(PathBuf, String, usize), String>;
 
-/// Runs the command. The exit code is 1 if something is wrong.
+/// Runs the command. The exit code is 1 if a stage or the generated code changes what the model computes, else 0.
 pub fn bisect(args: &BisectArgs, out: &mut dyn Write) -> Result<i32> {
     let dims = parse_dims(&args.dims)?;
     let bound = Bound { rtol: args.rtol, atol: args.atol };
@@ -66,7 +66,7 @@ pub fn bisect(args: &BisectArgs, out: &mut dyn Write) -> Result<i32> {
     Ok(1)
 }
 
-/// Inputs and expected outputs of a data set; if there are several, of the first.
+/// Returns the inputs and expected outputs of the first data set in `dir`.
 fn data(model: &Path, dir: &Path) -> Result<(Named, Named)> {
     let graph = read_model(model)?.graph;
     let named = |of: &[crate::onnx::ValueInfo]| of.iter().map(|v| (v.name.clone(), v.kind())).collect::<Vec<_>>();
@@ -75,7 +75,8 @@ fn data(model: &Path, dir: &Path) -> Result<(Named, Named)> {
     Ok((inputs, expected))
 }
 
-/// Called if no pass changes what the model computes: compares the generated code with the interpreter.
+/// Compares the generated code with the interpreter, after no pass was found to change what the model computes. Returns
+/// the exit code.
 fn code(args: &BisectArgs, search: &Bisect, data: Option<(Named, Named)>, out: &mut dyn Write) -> Result<i32> {
     let dir = tempfile::tempdir().map_err(|e| Error::io(std::env::temp_dir(), "create a folder in", &e))?;
     let artifact = dir.path().join("model.sdx");

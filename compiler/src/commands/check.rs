@@ -109,8 +109,8 @@ fn check_onnx(args: &CheckArgs, out: &mut dyn Write) -> Result<CheckSummary> {
     }
 }
 
-/// Whether the file is an artifact and not an ONNX model. Its content decides before its name (`.sdx`): an artifact is
-/// a ZIP archive, and no ONNX model begins like one.
+/// Returns whether the file is an artifact and not an ONNX model: whether it begins like a ZIP archive, which no ONNX
+/// model does, or its name ends in `.sdx`.
 fn is_artifact(path: &Path) -> Result<bool> {
     let fail = |e: std::io::Error| Error::io(path, "read", &e);
     let mut start = [0; 4];

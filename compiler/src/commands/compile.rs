@@ -32,7 +32,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Compiles in a process that this one watches. Gives the exit code.
+/// Compiles in a child process, which this process supervises, and returns the exit code. If this process is such a
+/// child, it compiles.
 pub fn run_compile(args: &CompileArgs, out: &mut dyn Write) -> Result<i32> {
     match Work::of_environment() {
         Some(work) => compile_watched(args, work, out).map(|()| 0),
@@ -194,7 +195,7 @@ fn entries(args: &CompileArgs) -> Result<Entries> {
     }
 }
 
-/// Prints the time of each stage, and what the passes report.
+/// Prints the time of each stage and the lines of `rewrite_lines`, as far as they were requested.
 fn print_way(args: &CompileArgs, report: &Report, out: &mut dyn Write) -> Result<()> {
     let ms = |t: &Duration| t.as_secs_f64() * 1e3;
     let times = report.times.iter().filter(|_| args.time_passes);
@@ -317,7 +318,7 @@ fn arena(entry: &EntrySummary) -> String {
 /// Lines about a lower precision: the type, the number of launches that use it, and the errors of the outputs.
 fn precision_lines(lowered: &Lowered, has_cpu: bool) -> Vec<String> {
     let (name, n) = (lowered.name.as_str(), lowered.contractions);
-    // 8-bit operands have native instructions everywhere.
+    // Every CPU level has native instructions for 8-bit operands, but only some levels have them for bf16.
     let native = cpu::has(Extension::Pairs) || !has_cpu || !name.contains("bf16");
     let how = match native {
         true => String::new(),
@@ -351,7 +352,7 @@ fn on_what(lowered: &Lowered) -> String {
     }
 }
 
-/// Number of outputs, products and layers that are printed: those with the largest errors.
+/// Largest number of outputs, products or layers that are printed; those with the largest errors come first.
 const SHOWN: usize = 5;
 
 fn pruned_lines(report: &Report) -> Vec<String> {

@@ -81,7 +81,8 @@ fn list(json: bool, out: &mut dyn Write) -> Result<()> {
     })
 }
 
-/// Whether this machine has such a device; `None` if that cannot be determined.
+/// Returns whether this machine has the described device, or a CPU with all its features; `None` if that cannot be
+/// determined.
 fn present(spec: &DeviceSpec) -> Option<bool> {
     match &spec.cpu {
         Some(cpu) => {
@@ -90,7 +91,7 @@ fn present(spec: &DeviceSpec) -> Option<bool> {
             let has = |feature: &str| flags.split_whitespace().any(|flag| flag == feature.replace('-', "_"));
             Some(cpu.features.iter().all(|feature| has(feature)))
         }
-        // Only the NVIDIA driver knows which GPU is installed, but without a driver there is none.
+        // Only the NVIDIA driver knows which GPU is installed. Without the driver no GPU can be used.
         None => (!Path::new("/proc/driver/nvidia/version").exists()).then_some(false),
     }
 }

@@ -135,8 +135,8 @@ fn sum_json(rows: &'static str, s: Sum, emitted: bool) -> Json {
     Json::Object(members)
 }
 
-/// The member `kernels` of a report. Launches of a kernel with the same formula share an entry, which states how many
-/// they are.
+/// The member `kernels` of a report. Launches of one kernel with the same formula share an entry, which states the
+/// number of launches.
 pub fn kernels_json(m: &Movement) -> Json {
     let mut groups: Vec<Vec<&Row>> = vec![];
     for row in &m.after {
@@ -176,7 +176,7 @@ fn row_json(rows: &[&Row]) -> Json {
     Json::Object(members)
 }
 
-/// How exact a formula is, in words.
+/// The text that says how exact a formula is.
 fn sure(sure: Sure) -> &'static str {
     match sure {
         Sure::Exact => "exact",

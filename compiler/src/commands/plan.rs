@@ -185,8 +185,8 @@ fn table(found: &Plans, comment: &str, args: &PlanArgs, out: &mut dyn Write) -> 
     }
 }
 
-/// Exchanges grouped by name and bytes, with their count and total time in microseconds. Sends of the same size count
-/// together, whichever stages they connect.
+/// Groups exchanges by name and bytes, and returns these with the count and the total time in microseconds. Sends of
+/// the same size are one group, whichever stages they connect.
 fn by_name(exchanges: &[Exchange]) -> Vec<(String, f64, usize, f64)> {
     let mut all: Vec<(String, f64, usize, f64)> = vec![];
     for Exchange { op, bytes, count, time_us } in exchanges {
@@ -202,7 +202,7 @@ fn by_name(exchanges: &[Exchange]) -> Vec<(String, f64, usize, f64)> {
     all
 }
 
-/// The reason why a candidate is not the best; empty for the best one.
+/// The reason why a candidate is not the best; empty if there is no estimate of the best one.
 fn lost(e: &Estimate, best: Option<&Estimate>, fits: bool) -> String {
     let Some(best) = best else { return String::new() };
     if !fits {

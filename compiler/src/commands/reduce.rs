@@ -96,7 +96,7 @@ pub fn reduce(args: &ReduceArgs, out: &mut dyn Write) -> Result<()> {
     }
 }
 
-/// The result must not replace the file that fails.
+/// Refuses an output that would replace the input file. Errors: E0001.
 fn refuse_overwriting(file: &Path, output: &Path) -> Result<()> {
     match (file.canonicalize(), output.canonicalize()) {
         (Ok(a), Ok(b)) if a == b => {
@@ -115,7 +115,7 @@ fn read(path: &Path) -> Result<String> {
 fn before(context: &Context, path: &Path, passes: &str) -> Result<String> {
     let first = passes.split(',').next().unwrap_or_default();
     let at = STAGES.iter().position(|(_, of)| of.split(',').any(|pass| pass == first));
-    // Passes that belong to no stage run right after the import.
+    // For a pass that belongs to no stage, the IR right after the import is taken.
     let at = at.filter(|at| *at >= 2).unwrap_or(2);
     let lowered = || {
         let (mut module, _) = lower_model(context, &read_model(path)?, &BTreeMap::new())?;

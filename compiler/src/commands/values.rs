@@ -7,7 +7,7 @@ use sardonyx_passes::{Named, mesh};
 use sardonyx_run::values::{byte_count, duration};
 use std::time::Duration;
 
-/// A pattern of pass names; `all` matches every one.
+/// Parses a pattern of pass names; `all` matches every name.
 pub fn passes_named(text: &str) -> std::result::Result<Regex, String> {
     let pattern = if text == "all" { "" } else { text };
     Regex::new(pattern).map_err(|e| format!("{e}; write `all`, the name of a pass, or a pattern of names"))

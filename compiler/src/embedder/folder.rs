@@ -58,7 +58,7 @@ struct Prompts {
     default_prompt_name: Option<String>,
 }
 
-/// Older files have one flag for each pooling, newer ones a list of names.
+/// Configuration of a pooling step: one flag for each pooling, or `pooling_mode` with one name or a list of names.
 #[derive(Deserialize)]
 struct PoolingConfig {
     pooling_mode: Option<Names>,

@@ -149,7 +149,8 @@ impl Embedder {
     }
 
     /// With pooling, makes the embedding the model's only output. Bounds the symbolic number of positions by
-    /// `max_tokens`, unless `dims` already gives its range. Errors: E0107.
+    /// `max_tokens`, unless `dims` already gives its range; then `max_tokens` is reduced to the upper end of the range.
+    /// Errors: E0107.
     pub fn apply(&mut self, model: &mut Model, dims: &mut BTreeMap<String, DimRange>) -> Result<()> {
         if !self.poolings.is_empty() {
             pooling::pool(&mut model.graph, &self.poolings, &self.layers)?;
@@ -184,7 +185,7 @@ impl Embedder {
     }
 }
 
-/// The symbol for the number of positions in the mask, if it is a plain symbol.
+/// The symbol for the number of positions in the attention mask; `None` if this number is not a single symbol.
 fn positions(graph: &Graph) -> Result<Option<String>> {
     let Some(at) = graph.inputs.iter().position(|input| input.name == pooling::MASK) else { return Ok(None) };
     let dims = declared_dims(graph)?;

@@ -43,7 +43,7 @@ impl Weights<'_> {
         std::mem::take(&mut self.used).into_iter().map(|at| self.stored[at].clone()).collect()
     }
 
-    /// Size and location of a buffer; a constant is written to the file if it is not there yet.
+    /// Returns the size and location of a buffer. A constant is first written to the file, unless the file has it.
     pub fn place(&mut self, buffer: &Buffer) -> Result<file::Buffer> {
         let of = sardonyx_passes::schedule::bytes;
         let (bytes, place) = match buffer {
@@ -122,7 +122,8 @@ impl Weights<'_> {
         source.names.iter().map(one).collect::<Vec<_>>().join(" + ")
     }
 
-    /// Index in the plan of a constant for which each rank has its own stored part.
+    /// Index in the plan of a constant; `at` has the index into `stored` of its part for each rank. If all ranks have
+    /// the same part, it is a common constant.
     fn parts(&mut self, at: Vec<usize>, c: &Container) -> usize {
         if at.iter().all(|part| *part == at[0]) {
             return self.used(at[0]);

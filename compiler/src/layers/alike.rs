@@ -41,14 +41,14 @@ pub struct Apart {
     pub abs_max: f64,
     /// Largest difference relative to the value's element, where that is not 0.
     pub rel_max: f64,
-    /// Elements that are not finite although the value's are.
+    /// Number of elements that are not finite although the value's element is finite.
     pub n_nonfinite: usize,
     /// Number of elements outside the tolerance.
     pub n_outside: usize,
 }
 
 impl Numbers {
-    /// Reads the elements of a tensor; `None` if they are not real numbers of at least one byte.
+    /// Reads the elements of a tensor; `None` if they are not real numbers.
     pub fn read(t: &Tensor) -> Option<Numbers> {
         let values = (0..t.len()).map(|i| t.get_f64(i)).collect::<Option<Vec<f64>>>()?;
         let dims = t.dims().iter().copied().filter(|&d| d != 1).collect();
@@ -94,8 +94,8 @@ impl Numbers {
     }
 }
 
-/// 16 times the lower quartile of the non-zero magnitudes. A mask value of -1e38 would hide all differences in a
-/// maximum.
+/// 16 times the lower quartile of the non-zero finite magnitudes. With the maximum instead, a mask value of -1e38 would
+/// hide all differences.
 fn scale(values: &[f64]) -> f64 {
     let mut magnitudes: Vec<f64> = values.iter().map(|v| v.abs()).filter(|v| *v > 0.0 && v.is_finite()).collect();
     let at = magnitudes.len() / 4;
@@ -103,7 +103,7 @@ fn scale(values: &[f64]) -> f64 {
 }
 
 impl Bound {
-    /// Relative and absolute tolerance for a value of this type, which may itself be less precise than requested.
+    /// Relative and absolute tolerance for a value; its type may be less precise than `rtol`.
     fn tolerances(self, value: &Numbers) -> (f64, f64) {
         let rtol = match value.dtype {
             DType::BF16 => self.rtol.max(6e-2),
@@ -119,12 +119,12 @@ impl Bound {
         same(wanted, got) || wanted.is_finite() && (wanted - got).abs() <= slack + rtol * wanted.abs()
     }
 
-    /// Whether two tensors are equal within the tolerance, without permutation.
+    /// Returns whether two tensors are equal within the tolerance, without permutation.
     pub fn holds_for(self, wanted: &Tensor, got: &Tensor) -> bool {
         self.apart(wanted, got).is_some_and(|a| a.n_outside == 0)
     }
 
-    /// The differences; `None` if type or shape differ.
+    /// The differences; `None` if type or shape differ, or if the elements are not real numbers.
     pub fn apart(self, wanted: &Tensor, got: &Tensor) -> Option<Apart> {
         let alike = wanted.dtype() == got.dtype() && wanted.dims() == got.dims();
         let numbers = Numbers::read(wanted).zip(Numbers::read(got)).filter(|_| alike);
@@ -235,12 +235,13 @@ pub fn find(value: &Numbers, held: &Numbers, bound: Bound) -> Option<Apart> {
     Some(apart(value, held, &order, bound))
 }
 
-/// Like [`find`], where the value may be one of several equal slices of `held` along a dimension.
+/// Like [`find`], but compares the value with the parts of `held`: the equally large slices along one dimension.
 pub fn find_part(value: &Numbers, held: &Numbers, bound: Bound) -> Option<Apart> {
     parts(value.values.len(), held).iter().find_map(|part| find(value, part, bound))
 }
 
-/// The differences in the order with the smallest total difference; `None` if element counts or kinds of types differ.
+/// The differences in the order with the smallest total difference; `None` if the element counts differ, or if only one
+/// of the types is a floating-point type.
 pub fn nearest(value: &Numbers, held: &Numbers, bound: Bound) -> Option<Apart> {
     if value.values.len() != held.values.len() || value.dtype.is_float() != held.dtype.is_float() {
         return None;

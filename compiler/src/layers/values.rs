@@ -81,8 +81,9 @@ impl Values {
         Ok(self.all.iter().map(|v| by_name.remove(&v.name)).collect())
     }
 
-    /// Reads values from the files of a folder instead: `NAME.npy` or `NAME.pb`, where `NAME` is that of a value, with
-    /// `/` as a subfolder or an underscore. The name inside a `.pb` file takes precedence, if there is one.
+    /// Reads values from the files `NAME.npy` and `NAME.pb` of a folder and its subfolders. `NAME` is the name of a
+    /// value, in which `/` may be a subfolder, and every character but ASCII letters and digits may be an underscore. A
+    /// name inside a `.pb` file takes precedence. Errors: E0301 if no file belongs to a value.
     pub fn given(&self, folder: &Path) -> Result<Vec<Option<Tensor>>> {
         let mut files = vec![];
         collect(folder, &mut files)?;
@@ -130,7 +131,7 @@ fn varying(graph: &Graph) -> Vec<bool> {
     out
 }
 
-/// A value's name in the spelling that file names allow.
+/// A name without leading `/`, and with an underscore for each character that is no ASCII letter or digit.
 fn plain(name: &str) -> String {
     name.trim_start_matches('/').chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect()
 }

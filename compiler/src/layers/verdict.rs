@@ -28,7 +28,8 @@ pub enum State {
         /// Differences from the expected value.
         apart: Apart,
     },
-    /// The value was not found in the program, because a rewrite made it unnecessary.
+    /// The value was not found in the program, but it cannot explain a wrong output: a rewrite may have made it
+    /// unnecessary.
     Absent,
     /// The value was not found in the program, and a wrong output depends on it.
     Suspect,
@@ -43,7 +44,7 @@ pub enum Fault {
     Code,
 }
 
-/// A wrong value whose operands are all right.
+/// A value that was not found in the program, and on which a wrong output depends.
 pub struct Finding {
     /// Name of the ONNX value.
     pub value: String,
@@ -51,7 +52,8 @@ pub struct Finding {
     pub node: String,
     /// Operator of that node, such as `MatMul`.
     pub op: String,
-    /// The launch with the tensor nearest to the value, and their differences; `None` if no tensor has its size.
+    /// The launch for the value's node with the tensor nearest to the value, and their differences; `None` if no such
+    /// launch has a tensor of the value's size in which no value was found.
     pub nearest: Option<(usize, Apart)>,
     /// Whether the program or its code is at fault.
     pub fault: Fault,
@@ -65,9 +67,9 @@ pub struct Report {
     pub launches: Vec<(String, Vec<String>)>,
     /// Outputs that are wrong, with their differences.
     pub wrong: Vec<(String, Option<Apart>)>,
-    /// The first value at fault, preferably one with a differing counterpart; `None` if no value is suspect.
+    /// The first suspect value with a nearest tensor, or else the first suspect value; `None` if no value is suspect.
     pub first: Option<Finding>,
-    /// The first value in which infinities or NaNs appear although none are expected.
+    /// The first suspect value whose nearest tensor has infinities or NaNs although none are expected.
     pub first_nonfinite: Option<Finding>,
 }
 
@@ -77,7 +79,8 @@ pub struct WrongOutput {
     apart: Option<Apart>,
 }
 
-/// The outputs that differ from the expected ones. Outputs that no node produces, or without a value, are skipped.
+/// The outputs that differ from the expected ones. Outputs that no node produces, or that have no expected or no
+/// computed value, are skipped.
 pub fn wrong_outputs(
     values: &Values,
     wanted: &[Option<Tensor>],
@@ -135,7 +138,7 @@ pub fn report(values: &Values, held: &Held, launches: &[Launch], wrong: Vec<Wron
     };
     let near: Vec<(usize, Option<(Place, Apart)>)> =
         suspects.iter().map(|&at| (at, held.nearest(at, launches, &|_| true))).collect();
-    // Prefers a value with a differing counterpart over one that a rewrite may have made unnecessary.
+    // Prefers a value with a nearest tensor over one that a rewrite may have made unnecessary.
     let first = near.iter().find(|(_, nearest)| nearest.is_some()).or(near.first());
     let was_finite = |at: usize| held.wanted(at).is_some_and(Numbers::is_finite);
     // Only non-finite tensors count here, even if a finite one is nearer.
@@ -151,7 +154,7 @@ pub fn report(values: &Values, held: &Held, launches: &[Launch], wrong: Vec<Wron
 }
 
 impl Report {
-    /// Whether no output is wrong.
+    /// Returns whether no output is wrong.
     pub fn passed(&self) -> bool {
         self.wrong.is_empty()
     }

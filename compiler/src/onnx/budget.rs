@@ -2,8 +2,8 @@
 
 use sardonyx_base::{Error, Result};
 
-/// Remaining allowance for memory that is allocated rather than mapped. Otherwise, a hostile file of a kilobyte could
-/// request terabytes through functions that call others ten times each, or through a sparse tensor with large
+/// Remaining allowance for memory that is allocated rather than mapped. Without a limit, a hostile file of a kilobyte
+/// could request terabytes through functions that call others ten times each, or through a sparse tensor with large
 /// dimensions.
 pub struct Budget {
     left_bytes: u64,

@@ -4,7 +4,8 @@ use super::model::Placed;
 use super::proto::{ModelProto, NodeProto, ShardedDimProto, ShardingSpecProto};
 use sardonyx_base::{Error, Result};
 
-/// Number of devices in the model's configuration. Errors: E0108 if there are several configurations.
+/// Number of devices in the model's configuration; `None` if there is none. Errors: E0108 if there are several
+/// configurations, or if the number is not between 1 and 1024.
 pub fn devices(model: &ModelProto) -> Result<Option<i64>> {
     let [one] = &model.configuration[..] else {
         return match model.configuration.len() {

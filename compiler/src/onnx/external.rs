@@ -107,7 +107,7 @@ impl External {
         !location.is_empty() && self.folder.as_ref().is_some_and(|folder| !folder.join(location).exists())
     }
 
-    /// Resolves `location` to a regular file, symbolic links included, and refuses files outside the folder.
+    /// Resolves `location`, including symbolic links, to a regular file. Refuses files outside the folder.
     fn resolve(&self, name: &str, location: &str) -> Result<PathBuf> {
         let inside = "external data has to lie beside the model or below; move the file there and correct the location";
         let Some(folder) = &self.folder else {

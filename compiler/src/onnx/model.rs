@@ -166,7 +166,8 @@ pub struct Placed {
     pub index: usize,
     /// Axis of the mesh.
     pub axis: usize,
-    /// The dimension that is split, the runs of units in it, and the elements of a unit; `None` if each device has all.
+    /// The dimension that is split, the number of runs of units in it, and the number of elements of a unit; `None` if
+    /// each device has the whole tensor.
     pub split: Option<[i64; 3]>,
 }
 

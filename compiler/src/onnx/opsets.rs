@@ -28,7 +28,7 @@ pub fn domain(name: &str) -> &str {
 #[derive(Clone, Debug, Default)]
 pub struct Opsets {
     versions: BTreeMap<String, i64>,
-    /// Domains with two different versions, of which a file may have no node.
+    /// Domains that are imported with two different versions. A node of such a domain is refused.
     contradictory: BTreeMap<String, [i64; 2]>,
 }
 
@@ -52,12 +52,13 @@ pub fn resolve(imports: &[OperatorSetIdProto]) -> Result<Opsets> {
 }
 
 impl Opsets {
-    /// Returns the version of each domain; of a contradictory one, that which is imported last.
+    /// Returns the version of each domain; if a domain has several versions, the one that is imported last.
     pub fn versions(&self) -> &BTreeMap<String, i64> {
         &self.versions
     }
 
-    /// Returns the version of an operator's domain. Errors: E0102 if the domain is not imported, or with two versions.
+    /// Returns the version of an operator's domain. Errors: E0102 if the domain is not imported, or is imported with
+    /// different versions.
     pub fn version_of(&self, domain: &str, op_type: &str) -> Result<i64> {
         if let Some([one, other]) = self.contradictory.get(domain) {
             let domain = shown(domain);

@@ -116,7 +116,8 @@ fn sort(graph: &mut Graph, needs: &[Vec<usize>]) -> Result<()> {
     Ok(())
 }
 
-/// Reports a cycle. Every unsorted node waits for another unsorted node, so following these must lead into a cycle.
+/// Reports a cycle. Every unsorted node depends on another unsorted node, so following these dependencies must lead
+/// into a cycle.
 fn cycle(graph: &Graph, needs: &[Vec<usize>], missing: &[usize], start: usize) -> Box<Error> {
     let mut path = vec![];
     let mut seen: HashMap<usize, usize> = HashMap::new();

@@ -15,7 +15,8 @@ pub fn tensor_data(proto: &TensorProto, external: &mut External) -> Result<Tenso
     convert(proto, external).map_err(|e| if proto.name.is_empty() { e } else { e.node(&proto.name) })
 }
 
-/// Dimensions and element count. Refuses negative and enormous dimensions, even if another dimension is 0.
+/// Dimensions and element count. Refuses negative dimensions, and dimensions of 2^62 or more, even if another dimension
+/// is 0. Refuses counts of 2^62 or more.
 pub fn checked_dims(dims: &[i64]) -> Result<(Vec<usize>, usize)> {
     let refuse = |why: &str| {
         Error::user("E0202", format!("a tensor has dimensions {}: {why}", shown(dims)))
@@ -107,7 +108,7 @@ fn typed(proto: &TensorProto, dtype: DType) -> Result<Bytes> {
         U32 => (proto.uint64_data.len(), narrow_u32(&proto.uint64_data)?),
         I32 => (proto.int32_data.len(), le_bytes(&proto.int32_data, |v| v.to_le_bytes())),
         U16 | I16 | F16 | BF16 => (proto.int32_data.len(), narrow::<2>(&proto.int32_data)?),
-        // One entry is one byte, also for packed types: it holds two or four elements, the first in the low bits.
+        // One entry is one byte. For packed types the byte holds two or four elements, the first in the low bits.
         U8 | I8 | Bool | F8E4M3FN | F8E4M3FNUZ | F8E5M2 | F8E5M2FNUZ | F8E8M0 | U4 | I4 | F4E2M1 | U2 | I2 => {
             (proto.int32_data.len(), narrow::<1>(&proto.int32_data)?)
         }

@@ -15,7 +15,7 @@ fn kernels(p: &Program) -> impl Iterator<Item = &Kernel> {
     })
 }
 
-/// Every dimension and index expression of the program.
+/// The dimensions of inputs and of results of steps, and the extents and index expressions of kernels.
 fn dims(p: &Program) -> Vec<&Dim> {
     let mut out: Vec<&Dim> = vec![];
     let touched = p.inputs.iter().map(|(_, id)| *id).chain(p.steps.iter().flat_map(|s| s.results.iter().copied()));
@@ -31,7 +31,8 @@ fn dims(p: &Program) -> Vec<&Dim> {
     out
 }
 
-/// The same program with `by` applied to every dimension and index expression.
+/// The program with `by` applied to every dimension, index expression and check. Checks whose sides become equal are
+/// removed.
 fn mapped(p: &Program, by: &dyn Fn(&Dim) -> Dim) -> Program {
     let mut out = p.clone();
     let container = |c: &mut Container| c.dims.iter_mut().for_each(|d| *d = by(d));
@@ -136,7 +137,7 @@ fn one_output(p: &mut Program, search: &mut Search<Program>, hints: &[String]) {
     }
 }
 
-/// Replaces results of steps by inputs of their types.
+/// Removes the steps that `cut` selects, and makes their results inputs.
 fn with_inputs(p: &Program, cut: &dyn Fn(usize, &Step) -> bool) -> Program {
     let mut out = p.clone();
     let mut names = fresh(p.inputs.iter().map(|(name, _)| name.clone()).collect());
@@ -149,7 +150,7 @@ fn with_inputs(p: &Program, cut: &dyn Fn(usize, &Step) -> bool) -> Program {
     out
 }
 
-/// Whether a step's results can become inputs; packed matrices, the memory of states and outputs cannot.
+/// Returns whether a step's results can become inputs; packed matrices, the memory of states and outputs cannot.
 fn may_go(p: &Program, step: &Step) -> bool {
     let plain = |id: &usize| p.containers[*id].is_plain() && !p.is_output(*id);
     !step.results.is_empty() && step.results.iter().all(plain)
@@ -174,7 +175,7 @@ fn cut(p: &mut Program, search: &mut Search<Program>) {
     }
 }
 
-/// Replaces statements of kernels by one of their operands, or by a constant.
+/// Replaces statements of kernels by one of their operands or by a constant, and removes guards of loads.
 fn statements(p: &mut Program, search: &mut Search<Program>) {
     for at in 0..p.steps.len() {
         let mut k = n_statements(p, at);

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 /// A test that tells whether a candidate has the fault.
 pub trait Test {
-    /// Whether a module, given as text, has the fault.
+    /// Returns whether a module, given as text, has the fault.
     fn fails(&mut self, text: &str) -> Result<bool>;
 
     /// Advice that is printed if the original file does not fail the test.
@@ -74,7 +74,7 @@ impl Test for Command {
 }
 
 /// Returns the code of the error with which compiling or calling a model fails, E0501 if an output is wrong; `None` if
-/// all outputs are right, or if the compiler refuses the model.
+/// all outputs are right, if the compiler refuses the model, or if the interpreter accepts no synthetic call.
 pub fn model_fails(content: &[u8], folder: &Path) -> Result<Option<&'static str>> {
     let (path, artifact) = (folder.join("candidate.onnx"), folder.join("candidate.sdx"));
     std::fs::write(&path, content).map_err(|e| Error::io(&path, "write", &e))?;
@@ -112,7 +112,7 @@ pub fn model_fails(content: &[u8], folder: &Path) -> Result<Option<&'static str>
     Ok(values.outputs.iter().any(differs).then_some("E0501"))
 }
 
-/// The fault is there if a pipeline changes what the functions compute, or fails.
+/// A test for the fault that a pipeline fails, or changes what the functions compute.
 pub struct PassTest<'c> {
     context: &'c Context,
     pipeline: String,
@@ -141,7 +141,8 @@ impl<'c> PassTest<'c> {
         PassTest { context, pipeline: format!("builtin.module({pipeline})"), wanted: None }
     }
 
-    /// Returns how the pipeline fails on the module in `text`; `None` if it does not.
+    /// Returns how the pipeline fails on the module in `text`; `None` if it does not, or if the module is invalid or
+    /// cannot be interpreted.
     pub fn failure(&self, text: &str) -> Result<Option<Failure>> {
         let Some(mut module) = sardonyx_passes::parse(self.context, text) else { return Ok(None) };
         if !module.as_operation().verify() {
@@ -191,7 +192,7 @@ impl Called<'_> {
     }
 }
 
-/// Whether outputs are equal, up to rounding in another order.
+/// Returns whether outputs are equal, up to the rounding errors that another order of operations causes.
 fn same(wanted: &Named, got: &Option<Named>) -> bool {
     let bound = Bound { rtol: 1e-3, atol: 1e-5 };
     let Some(got) = got else { return false };

@@ -22,7 +22,7 @@ pub struct Measured {
     pub threads: usize,
 }
 
-/// Least total time of the measured calls.
+/// Least total time of all calls, including the warm-up.
 const TIME: Duration = Duration::from_secs(1);
 
 /// Compiles the model and calls it with random inputs. `kernels` are the kernels of the planned launches. Errors: also

@@ -1,17 +1,18 @@
-//! scores of a block of rows by a chunk of columns  =>  the n of m rows that each column keeps, patterns equally often
+//! scores of a block of m rows by a chunk of columns  =>  the n rows (the pattern) that each column keeps
 //!
-//! Patterns are assigned to columns greedily, the largest sum of scores first, until a pattern has no columns left.
-//! Then two or three columns exchange patterns as long as that keeps a larger sum (STen).
+//! At most g columns of a chunk have the same pattern. Patterns are assigned to columns greedily, the largest sum of
+//! kept scores first. Then up to three columns at a time change their patterns as long as the total sum grows (STen).
 
 use sardonyx_dialects::flow::sparse::{Grid, Groups};
 
-/// Largest number of exchanges in a chunk.
+/// Largest number of exchanges for one block of rows and chunk of columns.
 const ROUNDS: usize = 1 << 10;
-/// Least gain of an exchange, relative to the largest score, so that rounding errors do not count as gains.
+/// Least gain of an exchange, relative to the largest sum of scores that a column keeps with a pattern. Smaller gains
+/// may be rounding errors.
 const GAIN_MIN: f64 = 1e-9;
 
-/// Marks the weights of a row-major matrix that stay, by additive scores. For sizes that no sparse format supports,
-/// which the parser of rules refuses, all weights stay.
+/// Marks the weights of a row-major matrix that stay, so that the sum of their scores is large. If no sparse format has
+/// these sizes, all weights stay; the parser of rules refuses such sizes.
 pub fn kept([rows, columns]: [usize; 2], scores: &[f32], sizes: [usize; 3]) -> Vec<bool> {
     let found = form([rows, columns], sizes);
     let Some((form, patterns)) = found.and_then(|form| Some((form, form.patterns()?))) else {
@@ -72,8 +73,9 @@ fn assigned(scores: &[Vec<f64>], g: usize) -> Vec<usize> {
 /// The column that gains most by moving from one pattern to another, with its gain.
 type Move = Option<(f64, usize)>;
 
-/// Moves one column each of up to three patterns to the next pattern; the last one goes to a pattern with a free column
-/// or to the first pattern. Applies the best such move and returns true, if it gains more than `gain_min`.
+/// Applies the best exchange and returns true if it gains more than `gain_min`. An exchange moves one column from
+/// pattern p to q, one from q to r and one from r to p. It may skip r, and it may omit the last move if fewer than `g`
+/// columns have the last pattern.
 fn improve(scores: &[Vec<f64>], found: &mut [usize], left: &mut [usize], gain_min: f64) -> bool {
     let n = left.len();
     let mut moves: Vec<Vec<Move>> = vec![vec![None; n]; n];
@@ -86,7 +88,7 @@ fn improve(scores: &[Vec<f64>], found: &mut [usize], left: &mut [usize], gain_mi
             }
         }
     }
-    // How the chain of moves ends: at a pattern with a free column, or by a move back to the first pattern.
+    // The gain and the column of the last move, back to the first pattern; no column if omitting the move is better.
     let close = |last: usize, first: usize| {
         let open = (left[last] > 0).then_some((0.0, None));
         let back = moves[last][first].map(|(gain, column)| (gain, Some(column)));
@@ -119,7 +121,7 @@ fn improve(scores: &[Vec<f64>], found: &mut [usize], left: &mut [usize], gain_mi
 mod tests {
     use super::*;
 
-    /// Normally distributed numbers, as sums of twelve uniform ones.
+    /// Returns approximately normally distributed numbers: sums of twelve uniform ones, less the mean.
     fn normal(n: usize, seed: u64) -> Vec<f32> {
         let mut state = seed;
         let mut unit = || {
@@ -137,8 +139,8 @@ mod tests {
         sum(false) / sum(true)
     }
 
-    /// The kept shares of Σ|w| that STen reports for normally distributed weights; an upper bound is n of m with any
-    /// pattern in each column.
+    /// Up to 0.005, the kept share of Σ|w| is at least what STen reports for normally distributed weights, and at most
+    /// the share that is kept if any number of columns may have the same pattern.
     #[test]
     fn as_much_is_kept_as_published() {
         let values: Vec<f32> = normal(96 * 960, 1).into_iter().map(f32::abs).collect();
@@ -159,7 +161,8 @@ mod tests {
         }
     }
 
-    /// The largest sum of any assignment of one column to each of six patterns.
+    /// Returns the largest sum over all assignments of distinct patterns to the columns from `column` on. There are six
+    /// patterns; those in the bit set `taken` are left out.
     fn best(energies: &[Vec<f64>], column: usize, taken: u32) -> f64 {
         let open = (0..6).filter(|p| taken >> p & 1 == 0);
         let each = open.map(|p| energies[column][p] + best_of_rest(energies, column + 1, taken | 1 << p));

@@ -30,7 +30,8 @@ pub fn part_of(n: usize, part: f64) -> usize {
     (part * n as f64).round() as usize
 }
 
-/// Marks the `n` largest of each group of `m` scores along a row; of a shorter last group, the same share, rounded up.
+/// Marks the `n` largest of each group of `m` scores along a row. In a shorter last group, it marks the same share,
+/// rounded up.
 pub fn neighbours(columns: usize, scores: &[f32], n: usize, m: usize) -> Vec<bool> {
     let group = |group: &[f32]| largest(group, group.len() - (n * group.len()).div_ceil(m));
     scores.chunks(columns.max(1)).flat_map(|row| row.chunks(m).flat_map(group)).collect()

@@ -1,25 +1,26 @@
 //! weights[rows, columns], Σ xᵀx of the activations  =>  weights, some 0, the others adjusted to compensate for them
 //!
-//! SparseGPT (Frantar, Alistarh 2023): the columns are processed in strips, in order. When a strip is reached, each of
-//! its weights gets as its score the loss of the product if the weight were removed and later ones compensated for it:
-//! w² / u², where u is on the diagonal of the inverse's Cholesky factor. The rule marks the weights that stay, and the
-//! sweep of GPTQ lets later columns compensate for the removed ones.
+//! SparseGPT (Frantar, Alistarh 2023): the columns are processed in strips, from left to right. The score of a weight
+//! of the current strip is the loss of the product if the weight were removed and later columns compensated for it:
+//! w² / u², where u is the column's diagonal element of the Cholesky factor of the inverse of Σ xᵀx. The rule marks the
+//! weights that stay, and the sweep of GPTQ lets later columns compensate for the removed ones.
 
 use super::mask::{Blocks, kept, neighbours, part_of};
 use super::{Rule, groups};
 use crate::calibrate::hessian::{COLUMNS, Seen, each_in_parallel, in_parallel, relative, squares};
 
-/// Number of columns in a strip, rounded up to whole blocks.
+/// Number of columns in a strip for rules that remove a share; with blocks, rounded up to whole blocks.
 const STRIP: usize = 128;
 
-/// Up to `COLUMNS` rows of weights: for each column, one weight of each row.
+/// `COLUMNS` rows of weights: for each column, one weight of each row. Rows beyond the last one of the matrix are 0.
 type Lanes = Vec<[f64; COLUMNS]>;
 
-/// The pruned weights, row-major. A share of all weights is removed evenly from every strip.
+/// Returns the pruned weights, row-major. A rule that removes a share of the weights removes this share from every
+/// strip.
 pub fn prune(seen: &Seen, weights: &[f32], dims: [usize; 2], rule: Rule) -> Vec<f32> {
     let [rows, columns] = dims;
     let mut chunks = in_lanes(weights, dims);
-    // If rows do not compete with each other, they are processed independently.
+    // If the rule compares only weights of the same row, each chunk of rows is processed independently.
     let n_chunks = match rule {
         Rule::Neighbours { .. } => 1,
         Rule::Groups(_) | Rule::Global(_) | Rule::Blocks { .. } => chunks.len().max(1),
@@ -62,7 +63,7 @@ fn prune_strips(seen: &Seen, chunks: &mut [Lanes], rows: usize, rule: Rule) {
     }
 }
 
-/// Counts the blocks left out so far, so that their share of all strips up to now follows the rule.
+/// Counts the blocks of the strips so far, and those of them that were left out, so that their ratio follows the rule.
 struct Strips {
     rule: Rule,
     n_blocks: usize,
@@ -85,7 +86,7 @@ impl Strips {
     }
 }
 
-/// The weights with zeros where the rule removes them, by the saliency w² · Σ x² (OBD).
+/// Returns the weights with zeros where the rule removes them; the score of a weight is w² · Σ x² (OBD).
 pub fn prune_by_diagonal(products: &[f64], weights: &[f32], dims: [usize; 2], rule: Rule) -> Vec<f32> {
     let columns = dims[1];
     let score = |(at, w): (usize, &f32)| {
@@ -145,7 +146,7 @@ mod tests {
 
     #[test]
     fn places_that_move_apart_are_pruned_by_magnitude() {
-        // A single strip, so that the share in a strip is that of all weights.
+        // A share is removed from each strip. With fewer columns than `STRIP`, the only strip is the whole matrix.
         let dims = [19, 99];
         let w = weights(19 * 99, 5);
         for rule in RULES {
@@ -172,7 +173,7 @@ mod tests {
                 let magnitude = error(&by_magnitude(&w, dims, rule));
                 let obd = error(&prune_by_diagonal(&h, &w, dims, rule));
                 let obs = error(&obs(&h, &w, dims, rule));
-                // With groups, columns compete for patterns by sums of few weights, whose order is less reliable.
+                // With groups, the sums of few scores decide about patterns; OBD may then be worse than magnitudes.
                 let is_ordered = obd < magnitude || matches!(rule, Rule::Groups(_));
                 assert!(obs < obd.min(magnitude) && is_ordered, "{rule:?}: {obs} {obd} {magnitude}");
                 assert!(obs < 0.5 * magnitude, "{rule:?}: {obs} {magnitude}");
@@ -202,7 +203,8 @@ mod tests {
         }
     }
 
-    /// Least loss of the product without one weight if later ones may change, and these weights, by elimination.
+    /// Returns the least loss of the product if the weight `removed` is 0 and later weights may change, and the weights
+    /// of that loss, by Gauss-Jordan elimination.
     fn best_without(h: &[f64], w: &[f32], removed: usize) -> (f64, Vec<f64>) {
         let (k, later) = (w.len(), w.len() - removed - 1);
         // H[later, later] · change = w[removed] · H[later, removed]

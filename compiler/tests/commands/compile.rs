@@ -265,6 +265,7 @@ fn floats_of_8_bits_are_codes_too() {
 }
 
 /// y = x · w, where DequantizeLinear computes w from 80 x 80 codes and scales; `code` and `scale` are their ONNX types.
+/// A scale is for `block` rows of a column, or for a whole column.
 fn floats_of_the_model(code: i32, scale: i32, block: Option<i64>) -> ModelProto {
     let tensor = |name: &str, data_type: i32, dims: Vec<i64>, raw: Vec<u8>| TensorProto {
         name: name.into(),
@@ -332,7 +333,7 @@ fn blocks_of_channels_are_as_large_as_the_caller_says() {
     let (code, message) = f.bad(&["compile", "m.onnx", "--nchwc-block", "16"]);
     assert!(code == 2 && message.contains("is not in blocks of 16 channels"), "{message}");
     f.good(&["compile", "m.onnx", "--nchwc-block", "8", "-o", "m.sdx"]);
-    // The weights of one input channel are adjacent in a block.
+    // In a block, the weights of one input channel for all eight output channels are adjacent.
     let x = "x=[[[[0]],[[1]],[[0]],[[0]],[[0]],[[0]],[[0]],[[0]]]]";
     let out = f.good(&["run", "m.sdx", "--input", x]);
     assert!(out.starts_with("y f32 [1, 8, 1, 1]: 8 9 10 11"), "{out}");

@@ -1,4 +1,4 @@
-//! compile with a limit on time or memory, and ended by a signal
+//! compile with a limit on time or memory, and when a signal ends it
 
 use super::*;
 use std::os::unix::process::ExitStatusExt;
@@ -41,7 +41,7 @@ fn what_was_left_out_is_said() {
     let f = Folder::with(layer());
     let given_up = |args: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_sardonyx"));
-        // Runs as the child of a supervising process does; the stages go to standard error.
+        // Starts the program as a supervisor starts its child, which reports its stages on standard error (2).
         command.args(args).current_dir(&f.dir).env("SARDONYX_COMPILE_STAGES", "2");
         command.env("SARDONYX_COMPILE_GIVEN_UP", "fuse=time,self-test=memory,unknown=time").output().unwrap()
     };

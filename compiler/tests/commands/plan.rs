@@ -6,7 +6,7 @@ mod skeleton;
 
 use super::*;
 
-/// y = max(x · w, 0) · v for x [512, 256]; the matrices are in an external file, which may be missing.
+/// y = max(x · w, 0) · v for x [512, 256]; w and v [256, 256] are in the external file `w.bin`, which may be missing.
 fn two_products() -> GraphProto {
     let entry = |key: &str, value: String| reference_entry(key, &value);
     let matrix = |name: &str, at: usize| TensorProto {
@@ -66,7 +66,7 @@ fn a_plan_needs_no_weights_and_computes_what_one_rank_does() {
     assert_eq!(run("one.sdx"), run("two.sdx"));
 }
 
-/// Columns of one product, rows of the next: the search finds the usual way to split a Transformer by itself.
+/// The search finds the usual way to split a Transformer: columns of one weight matrix, rows of the next.
 #[test]
 fn a_layer_with_one_token_has_two_all_reduces() {
     const LAYERS: i64 = 2;
@@ -97,11 +97,11 @@ fn throughput_is_found_with_larger_batches() {
     let time_us = most["candidates"][0]["time_us"].as_f64().unwrap();
     let n: f64 = most["at"].as_str().unwrap().strip_prefix("at n=").unwrap().parse().unwrap();
     assert!((rate(&most) * time_us / 1e6 / n - 1.0).abs() < 1e-3, "{most}");
-    // Less memory, a smaller batch.
+    // With less memory, a smaller batch is chosen.
     let narrow = plan(&["--goal", "throughput", "--memory", "300000"]);
     let narrow: f64 = narrow["at"].as_str().unwrap().strip_prefix("at n=").unwrap().parse().unwrap();
     assert!(narrow < n, "{narrow} of {n}");
-    // What fits nowhere does not fit in larger batches.
+    // If no plan fits in memory at n = 2, none fits with a larger batch.
     let refused = |goal: &str| f.bad(&[&PLAN[..], &["--at", "n=2", "--memory", "1K", "--goal", goal]].concat());
     assert_eq!(refused("throughput").0, 2);
     assert_eq!(refused("throughput"), refused("latency"));
@@ -109,7 +109,7 @@ fn throughput_is_found_with_larger_batches() {
     assert!(told.contains(" per second in batches of this size\n"), "{told}");
 }
 
-/// The times in the drawing are those of the report, and its links are those of a simulation.
+/// The drawing shows the times of the report (`--json`), and the links and their traffic in a simulation of the plan.
 #[test]
 fn candidates_are_drawn_beside_what_links_carry() {
     let f = Folder::with(two_products());

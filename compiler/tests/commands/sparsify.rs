@@ -7,7 +7,7 @@ use super::*;
 const ROWS: i64 = 128;
 const N: i64 = 256;
 
-/// y = max(x · w, 0) · v, where one element of each matrix in `one_in` is not 0.
+/// y = max(x · w, 0) · v, where one of every `one_in` elements of w and of v is not 0.
 fn two_products(one_in: usize) -> GraphProto {
     let matrix = |name: &str, step: usize| {
         let value = |i: usize| if i.is_multiple_of(one_in) { ((i * step) % 101) as f32 / 101.0 - 0.5 } else { 0.0 };
@@ -149,7 +149,7 @@ fn groups_are_stored_by_their_patterns() {
     assert!(f.good(&["run", "g.sdx", "--input", "x=random"]).contains("y f32 [128, 256]"));
 }
 
-/// y = dequantised x · dequantised w; of the words of four bytes of w along K, one in `one_in` is not 0.
+/// y = dequantised x · dequantised w; one of every `one_in` words of w, four bytes of a column along K, is not 0.
 fn quantised_product(one_in: usize) -> GraphProto {
     let scalar = |name: &str, data_type: i32, raw_data: Vec<u8>| TensorProto {
         name: name.into(),

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 const ROUNDS: usize = 6000;
 const TIME_MAX: Duration = Duration::from_secs(1);
-/// A sparse tensor may expand to 256 MiB; the rest allows for the size of the file.
+/// A file may expand to 256 MiB and 64 bytes more for each of its own bytes, for which 4 MiB are enough here.
 const REQUEST_BYTES_MAX: usize = 260 << 20;
 
 /// splitmix64 with a fixed seed, so that every run corrupts the same bytes.
@@ -63,7 +63,7 @@ fn seeds() -> Vec<Vec<u8>> {
 
 fn damaged(seeds: &[Vec<u8>], random: &mut Random) -> Vec<u8> {
     let mut bytes = seeds[random.below(seeds.len())].clone();
-    // Half of the cases keep the length; otherwise hardly any model would get past the decoder to the checks behind it.
+    // Half of the cases keep the length; otherwise hardly any model would get past the decoder to the later checks.
     if random.below(2) == 0 {
         for _ in 0..1 + random.below(3) {
             let at = random.below(bytes.len());
@@ -77,7 +77,7 @@ fn damaged(seeds: &[Vec<u8>], random: &mut Random) -> Vec<u8> {
             0 => bytes[at] ^= 1 << random.below(8),
             1 => bytes[at] = random.next() as u8,
             2 => bytes.truncate(at.max(1)),
-            // The largest values of a varint: lengths and dimensions become enormous.
+            // Inserts the first bytes of the largest varint, so that lengths and dimensions become enormous.
             3 => drop(bytes.splice(at..at, [0xff; 9].into_iter().chain([0x01]).take(1 + random.below(10)))),
             4 => {
                 let other = &seeds[random.below(seeds.len())];

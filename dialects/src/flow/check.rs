@@ -5,7 +5,7 @@ use sardonyx_base::DType;
 use sardonyx_base::dim::Symbol;
 
 impl Kernel {
-    /// Returns a description of the first broken rule, if any.
+    /// Checks the invariants; the error describes the first one that does not hold.
     pub fn check(&self) -> Result<(), String> {
         for (k, statement) in self.body.iter().enumerate() {
             self.check_statement(k).map_err(|e| format!("statement ${k} ({}): {e}", statement.dtype))?;

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 type Reading<T> = std::result::Result<T, String>;
 
-/// Reads a `!flow.container`, or says why it is invalid.
+/// Reads a `!flow.container`; the error says why it is invalid.
 pub fn container_of(t: Type) -> Reading<Container> {
     let (dims, dtype) = t.as_shaped().ok_or_else(|| format!("{} is no container", t.text()))?;
     let stored = t.container_layout().and_then(|storage| Container::plain(dtype, dims).stored_as(&storage));
@@ -98,7 +98,7 @@ fn read_statement(op: Operation, args: Vec<usize>) -> Reading<Body> {
     })
 }
 
-/// Says which rule a `flow.kernel` breaks.
+/// Checks a `flow.kernel`; the error says what is wrong with it.
 pub fn verify_kernel(op: Operation) -> Reading<()> {
     read_kernel(op).map(|_| ())
 }
@@ -201,14 +201,14 @@ pub fn write_source<'a, 'c>(cx: Context<'c>, source: &Source) -> Vec<(&'a str, A
     attrs
 }
 
-/// The attribute `window` of a parameter that is read in place.
+/// The attribute `window` of a packed constant, as `read_window` reads it.
 pub fn write_window<'c>(cx: Context<'c>, w: &Window) -> Attr<'c> {
     let digits = w.digits.iter().flat_map(|(extent, stride)| [*extent, *stride]);
     cx.i64s(&[w.offset, w.stride_k, w.stride_n].into_iter().chain(digits).collect::<Vec<_>>())
 }
 
-/// Attributes of a host step, which are the same at the flow and the plan level, with the names of its bodies. The
-/// binding `"0 1 n"` says that dimension 1 of result 0 is `n`.
+/// The attributes of a host step that the flow and the plan level share; `bodies` are the names of its bodies. The
+/// binding `"0 1 n"` says that dimension 1 of result 0 is `n`; results are counted among those that some step reads.
 pub fn write_host<'a, 'c, T>(cx: Context<'c>, host: &HostCall<T>, bodies: &[String]) -> Vec<(&'a str, Attr<'c>)> {
     let binds = host.results.iter().enumerate();
     let binds = binds.flat_map(|(i, r)| r.binds.iter().map(move |(axis, symbol)| format!("{i} {axis} {symbol}")));
@@ -272,7 +272,7 @@ pub fn read_states(attr: Option<Attr>) -> Result<Vec<State>> {
 }
 
 impl Program {
-    /// Reads a `func.func` of flow operations. Errors: E0901 if it holds others, or malformed attributes.
+    /// Reads a `func.func` of flow operations. Errors: E0901 if it holds other operations or malformed attributes.
     pub fn read(function: Operation) -> Result<Program> {
         let name = function.attr("sym_name").and_then(Attr::as_str).unwrap_or_default();
         let symbols = sdx_ir::read_symbols(function.attr("sdx.symbols"))?;
@@ -306,8 +306,8 @@ impl Program {
         Ok(program)
     }
 
-    /// Reads a program that can be run: with the module's prepared parameters and the programs that its host steps
-    /// call.
+    /// Reads a program with everything that running it needs: the module's prepared parameters, and the programs that
+    /// its host steps call.
     pub fn read_whole(function: Operation, module: Operation) -> Result<Program> {
         let mut program = Program::read(function)?;
         program.prepared = super::prepared::read(module)?;

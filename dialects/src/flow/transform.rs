@@ -137,8 +137,9 @@ impl Transform {
     }
 
     /// Returns type and dimensions of the parameter, derived from those of the result and, if known, the parameter's
-    /// number of elements; `None` if these do not determine the dimensions. Sums do not determine the type: it is then
-    /// that of the sums, and the dimensions are those of a matrix.
+    /// number of elements; `None` if these do not determine the dimensions. For `RowSums` and `ColumnSums`, the
+    /// returned type is that of the sums, because they do not determine the parameter's type, and the dimensions are
+    /// those of a matrix.
     pub fn takes(self, dtype: DType, dims: &[usize], elements: Option<usize>) -> Taken {
         match self {
             Transform::Sparse(_, format) => Some((format.dtype(), format.grid().parameter_dims())),
@@ -200,7 +201,7 @@ fn byte_sums(w: &Tensor, by_rows: bool) -> Result<Tensor> {
     Ok(Tensor::from_vec(vec![n], sums))
 }
 
-/// Returns the number of output channels whose filters are interleaved, of `n_out` in total.
+/// Returns the number of output channels in a block, whose filters are interleaved; there are `n_out` channels in all.
 pub fn filter_block(n_out: i64) -> i64 {
     if n_out % 32 == 0 { 32 } else { n_out }
 }

@@ -1,7 +1,7 @@
 //! graph, parameters, inputs  =>  for each operator, the number of distinct elements that it reads and writes
 //!
 //! Views are evaluated on the numbers (flat indices) of elements instead of their values: a transposed slice then
-//! contains the numbers of the elements it shows. Tests compare the counts with formulas; this code uses none of them.
+//! contains the numbers of the elements it shows. Tests compare the counts with formulas, which this code does not use.
 
 use super::bind::Symbols;
 use super::kernel::Touched;

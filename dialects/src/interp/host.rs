@@ -75,7 +75,7 @@ pub fn wanted<'a>(
 
 type Run<'a> = &'a mut dyn FnMut(usize, Vec<Tensor>, Setting) -> Result<Vec<Tensor>>;
 
-/// Computes all results; `body` runs the body function with a given index, in a given setting.
+/// Computes all results of an operation; `body` runs the body with a given index on given inputs, in a given setting.
 pub fn run(op: &HostOp, args: &[Tensor], wanted: &[Wanted], setting: Setting, body: Run) -> Result<Vec<Tensor>> {
     let own = Cell::new(0);
     let n_turns = setting.n_turns.unwrap_or(&own);

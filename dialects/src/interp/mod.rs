@@ -37,8 +37,8 @@ use sardonyx_base::{DType, Dim, Error, Result, Tensor};
 /// Maximum number of elements of a tensor that is interpreted; larger sizes are refused before allocation.
 pub const ELEMENTS_MAX: usize = 1 << 31;
 
-/// Computes the outputs, in the graph's order. Errors: E0107, E0201, E0202, E0204, E0301, E0303, those of `params`, and
-/// E0901 if the graph itself is malformed.
+/// Computes the outputs, in the graph's order. Errors: E0107, E0201, E0202, E0204, E0301, E0303, those of `params` and
+/// of host operations, and E0901 if the graph itself is malformed.
 pub fn run(graph: &Graph, params: &dyn ParamValues, inputs: &[(String, Tensor)]) -> Result<Vec<(String, Tensor)>> {
     run_all(graph, params, inputs, &mut |_, _| Ok(()))
 }
@@ -156,8 +156,8 @@ pub fn evaluate(node: &Node, args: &[Tensor], symbols: &dyn Fn(&str) -> Option<i
     expected.accept(value)
 }
 
-/// A node's type with its dimensions evaluated: none is negative, and together they are at most [`ELEMENTS_MAX`]
-/// elements.
+/// A node's type with its dimensions evaluated: none is negative, and the product of the nonzero ones is at most
+/// [`ELEMENTS_MAX`].
 pub(crate) struct Expected<'a> {
     ty: &'a TensorType,
     pub dtype: DType,
@@ -192,7 +192,8 @@ impl<'a> Expected<'a> {
     }
 }
 
-/// Evaluates dimensions. Errors: E0201 for a negative one, E0202 if their product exceeds [`ELEMENTS_MAX`].
+/// Evaluates dimensions. Errors: E0201 for a negative one, E0202 if the product of those that are not 0 exceeds
+/// [`ELEMENTS_MAX`], and those of `eval_named`.
 pub(crate) fn extents(dims: &[Dim], symbols: &dyn Fn(&str) -> Option<i64>) -> Result<Vec<usize>> {
     let extent = |d: &Dim| {
         let n = d.eval_named(symbols)?;

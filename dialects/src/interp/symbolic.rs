@@ -200,8 +200,9 @@ impl Proof<'_> {
         })
     }
 
-    /// Quotient rounded towards zero; `None` if it cannot be expressed by `floordiv`, which rounds down. It can if the
-    /// division is exact, or if a non-negative number is divided by a positive one.
+    /// Quotient rounded towards zero; 0 if the divisor is the constant 0. `None` if it cannot be expressed by
+    /// `floordiv`, which rounds down. It can if the divisor is positive or a negative constant, and the division is
+    /// exact or the dividend is not negative.
     fn divide(&self, a: &Dim, b: &Dim) -> Option<Dim> {
         if let (Some(a), Some(b)) = (a.as_const(), b.as_const()) {
             return i64::try_from(int_div(a.into(), b.into())).ok().map(Dim::constant);
@@ -219,7 +220,8 @@ impl Proof<'_> {
         }
     }
 
-    /// Remainder with the sign of the divisor.
+    /// Remainder with the sign of the divisor; 0 if the divisor is the constant 0. `None` if the sign of a divisor that
+    /// is not constant is unknown.
     fn remainder(&self, a: &Dim, b: &Dim) -> Option<Dim> {
         if let (Some(a), Some(b)) = (a.as_const(), b.as_const()) {
             return i64::try_from(int_rem(a.into(), b.into())).ok().map(Dim::constant);

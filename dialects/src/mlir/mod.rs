@@ -1,19 +1,19 @@
 //! Handles of MLIR's objects, with the reading and building functions that the levels need
 //!
-//! A handle is a pointer that is valid for its lifetime: contexts, attributes and types for that of a borrowed
-//! context; operations, blocks and values for that of a borrowed module. What is being built has an owner
-//! ([`NewOperation`], [`NewBlock`]), and only [`Module`], which borrows a module exclusively, can destroy what others
-//! may have seen.
+//! A handle is a pointer that is valid for its lifetime. Handles of contexts, attributes and types have the lifetime of
+//! a borrowed context; those of operations, blocks and values have the lifetime of a borrowed module. Objects that are
+//! being built have an owner ([`NewOperation`], [`NewBlock`]). Objects in a module are destroyed only by [`Module`],
+//! which borrows the module exclusively.
 //!
 //! # Safety
 //! One argument covers the unsafe blocks of this module; those that need another have a comment of their own.
 //!
 //! * MLIR's C functions require objects that exist and are of the kind that the function's name says. Handles are made
-//!   by [`Handle::from_raw`], whose callers promise that, or from what such a function returns and is never null for
-//!   valid arguments; results that may be null are checked first.
+//!   by [`Handle::from_raw`], whose callers promise this, or from the result of such a function. A result that may be
+//!   null for valid arguments is checked first.
 //! * Arrays are passed as the length and pointer of one slice that outlives the call. MLIR copies what it keeps.
-//! * An object is destroyed only by its owner, when no handle can refer to it, and when no operation outside uses its
-//!   values: [`NewBlock::push`] accepts only operations whose operands the block or an enclosing block defines.
+//! * An object is destroyed only by its owner, when no handle can refer to it, and when no operation outside of it uses
+//!   its values: [`NewBlock::push`] accepts only operations whose operands the block or an enclosing block defines.
 //! * Handles are not `Send`, so a context is used by one thread.
 
 mod attr;

@@ -1,4 +1,4 @@
-//! Blocks, values and contexts that do not belong together are refused; replaced operations keep their place
+//! Values and attributes of unrelated blocks and contexts are refused; new operations stand where replaced ones stood
 
 use super::*;
 
@@ -11,7 +11,7 @@ fn an_empty_string_comes_back() {
     assert_eq!(unsafe { copied(empty) }, "");
 }
 
-/// An `onnx.none` in a context that allows operations of unknown dialects.
+/// An `onnx.none` with these operands, in a context that allows operations of unknown dialects.
 fn none<'c>(cx: Context<'c>, operands: &[Operand<'_>]) -> NewOperation<'c> {
     let results = [cx.element(sardonyx_base::DType::F32)];
     cx.build(Parts { name: "onnx.none", operands, results: &results, ..Parts::default() }).unwrap()

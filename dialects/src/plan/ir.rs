@@ -76,8 +76,8 @@ impl Plan {
             Action::Host(host) => {
                 let bodies: Vec<String> = host.call.bodies.iter().map(|&b| self.entries[b].name.clone()).collect();
                 let mut attrs = write_host(cx, &host.call, &bodies);
-                // A result that the host allocates is a `plan.value`, which has its type; the types of the results of
-                // an exchange are written here.
+                // A result that the host allocates is a `plan.value`, which has a type attribute. The results of an
+                // exchange are in other buffers, so their types are written here.
                 let placed = host.results.iter().filter(|_| host.call.op.exchange().is_some());
                 let types: Vec<Attr> =
                     host.args.iter().chain(placed).map(|operand| write_operand(cx, operand)).collect();

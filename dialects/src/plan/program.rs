@@ -63,9 +63,10 @@ pub struct Entry {
     pub symbols: BTreeMap<String, Symbol>,
     /// Equalities of dimensions that a call must satisfy.
     pub checks: Vec<Check>,
-    /// Outputs that continue an input, with indices among the inputs and the outputs.
+    /// Outputs that continue an input. Indices count the inputs and the outputs, not all buffers.
     pub states: Vec<State>,
-    /// All memory that the steps use; inputs appear in the order of the inputs, and outputs in that of the outputs.
+    /// All memory that the steps use. The buffers of inputs are in the order of the inputs, and those of outputs in the
+    /// order of the outputs.
     pub buffers: Vec<Buffer>,
     /// Steps in order of execution; they refer to buffers by index.
     pub steps: Vec<Step>,
@@ -78,9 +79,10 @@ pub struct Entry {
 /// The entry points of a module, and the kernels and prepared parameters that they share.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
-    /// Entry points, internal ones included; host steps identify them by name.
+    /// Entry points, internal ones included; host steps refer to them by index, and by name in the IR.
     pub entries: Vec<Entry>,
-    /// Distinct kernels of all entries, each with its symbol in the code; the kernel is that of the first launch.
+    /// Kernels of all entries, each with its symbol in the code. Launches of kernels with equal definitions share the
+    /// kernel of the first of them.
     pub kernels: Vec<(String, Kernel)>,
     /// Parameters that are computed from others when the artifact is written.
     pub prepared: Prepared,

@@ -1,4 +1,4 @@
-//! `func.func` of sdx ops  <=>  `Graph`: a plain list of nodes that Rust passes read, rewrite and write back
+//! `Graph`: a function of the sdx level as a list of nodes, which passes read, rewrite and write back
 //!
 //! Nodes are in topological order: a node's operands precede it. Inputs are the first nodes. A node has one result.
 
@@ -34,7 +34,7 @@ impl TensorType {
         sardonyx_base::dim::product(&self.dims)
     }
 
-    /// The dimensions as numbers, if all are constant.
+    /// Returns the dimensions as numbers; `None` unless all are non-negative constants.
     pub fn static_dims(&self) -> Option<Vec<usize>> {
         self.dims.iter().map(|d| usize::try_from(d.as_const()?).ok()).collect()
     }
@@ -58,7 +58,8 @@ impl Value {
     }
 }
 
-/// Maximum magnitude of the elements of a `bounded` parameter; f32 leaves headroom for products and sums with them.
+/// Maximum magnitude of the elements of a `bounded` parameter: 2⁶⁴. In f32, the product of such an element and a number
+/// whose magnitude is below 2⁶⁴ is finite.
 pub const BOUND: f64 = (1u128 << 64) as f64;
 
 /// An operation with its operands and its only result.
@@ -79,9 +80,10 @@ pub struct Node {
 pub enum SymbolKind {
     /// A dimension of an input.
     Input,
-    /// Read from data at run time: bound by `sdx.bind` or by a host operation.
+    /// Data that is read at run time: `sdx.bind` or a host operation binds the symbol.
     Data,
-    /// Capacity of a state's memory in positions: it occurs in no dimension, only in sizes and strides in memory.
+    /// Capacity of a state's memory in positions. The symbol occurs in no dimension of a tensor, only in sizes and
+    /// strides in memory.
     Capacity,
     /// Number of positions of a state that a call leaves unchanged because past and result share memory; 0 in all other
     /// calls. The value does not affect what a program computes.
@@ -92,7 +94,7 @@ pub enum SymbolKind {
         axis: usize,
     },
     /// A symbol of the model that the ONNX node `why` requires to equal an expression of the other symbols. No type
-    /// uses it, but a call must respect its range, and users may refer to it.
+    /// contains the symbol, but a call must respect its range, and users may refer to it.
     Derived {
         /// Expression that the symbol must equal.
         equals: Dim,
@@ -121,7 +123,7 @@ pub struct Axis {
     pub size: usize,
 }
 
-/// The mesh that a program's symbols declare; empty for a single rank.
+/// Returns the axes of the mesh that a program's symbols declare, ordered by number; empty for a single rank.
 pub fn mesh(symbols: &BTreeMap<String, Symbol>) -> Vec<Axis> {
     let axis = |(name, s): (&String, &Symbol)| match s.kind {
         SymbolKind::Rank { axis } => {
@@ -134,7 +136,7 @@ pub fn mesh(symbols: &BTreeMap<String, Symbol>) -> Vec<Axis> {
     by_axis.into_values().collect()
 }
 
-/// The coordinates of all ranks of a mesh, in rank order: the last axis varies fastest.
+/// Returns the coordinates of all ranks of a mesh, in rank order: the coordinate along the last axis varies fastest.
 pub fn coordinates(mesh: &[Axis]) -> Vec<Vec<usize>> {
     mesh.iter().fold(vec![vec![]], |ranks: Vec<Vec<usize>>, axis| {
         let along = |rank: &Vec<usize>| (0..axis.size).map(|at| [rank.as_slice(), &[at]].concat()).collect::<Vec<_>>();
@@ -145,17 +147,17 @@ pub fn coordinates(mesh: &[Axis]) -> Vec<Vec<usize>> {
 /// A function of the sdx level.
 #[derive(Clone, Debug, Default)]
 pub struct Graph {
-    /// Symbol name of the function.
+    /// Name of the function: its attribute `sym_name`.
     pub name: String,
     /// Nodes in topological order, inputs first; a [`Value`] is an index into this list.
     pub nodes: Vec<Node>,
-    /// Output names and values.
+    /// Names and values of the outputs, in order.
     pub outputs: Vec<(String, Value)>,
     /// Declared symbols, by name.
     pub symbols: BTreeMap<String, Symbol>,
-    /// Equalities that inference assumed and that a call must satisfy.
+    /// Equalities of dimensions that type inference assumed and that every call must satisfy.
     pub checks: Vec<Check>,
-    /// Whether the function is called by host operations of other functions only.
+    /// Whether only host operations of other functions call this function.
     pub internal: bool,
     /// Functions that the host operations call, by name; empty unless the graph was read by [`Graph::read_whole`].
     pub bodies: BTreeMap<String, Graph>,
@@ -191,7 +193,8 @@ impl Graph {
         })
     }
 
-    /// The parts that a rank holds of an input or a parameter; empty if every rank holds all, and for other values.
+    /// Returns the parts of an input or a parameter that a rank holds; empty if every rank holds the whole value, and
+    /// for all other values.
     pub fn parts(&self, v: Value) -> &[Part] {
         match &self.node(v).op {
             Op::Input { parts, .. } | Op::Param { parts, .. } => parts,
@@ -199,7 +202,7 @@ impl Graph {
         }
     }
 
-    /// The parts that a rank holds of an output. An output that appends to an input has the parts of that input.
+    /// Returns the parts of an output that a rank holds. An output that appends to an input has that input's parts.
     pub fn output_parts(&self, v: Value) -> &[Part] {
         match (&self.node(v).op, self.node(v).args.first()) {
             (Op::Append { .. }, Some(past)) if matches!(self.node(*past).op, Op::Input { .. }) => self.parts(*past),
@@ -207,7 +210,7 @@ impl Graph {
         }
     }
 
-    /// Number of uses of each value, outputs included.
+    /// Returns how often each value is used as an operand or as an output.
     pub fn uses(&self) -> Vec<usize> {
         let mut uses = vec![0; self.nodes.len()];
         for v in self.nodes.iter().flat_map(|n| &n.args).chain(self.outputs.iter().map(|(_, v)| v)) {
@@ -216,14 +219,14 @@ impl Graph {
         uses
     }
 
-    /// The lower bound of a symbol; 0 if it is not declared.
+    /// Returns the lower bound of a symbol; 0 if the graph does not declare the symbol.
     pub fn symbol_lo(&self, symbol: &dim::Symbol) -> i64 {
         symbol.name().and_then(|name| self.symbols.get(name)).map_or(0, |s| s.lo)
     }
 }
 
-/// Returns the reason why a dimension cannot have this symbol: it has no meaning outside of a kernel, or its name would
-/// be lost in printing. `None` if the symbol is valid.
+/// Returns the reason why a dimension of a tensor cannot contain this symbol: the symbol has a meaning only within a
+/// kernel, or its name has control characters. `None` if the symbol is valid.
 pub fn odd_symbol(symbol: &dim::Symbol) -> Option<String> {
     match symbol.name() {
         None => Some(format!("`{symbol}` is an iteration variable or a statement of a kernel, not a dimension")),
@@ -234,7 +237,8 @@ pub fn odd_symbol(symbol: &dim::Symbol) -> Option<String> {
     }
 }
 
-/// Refuses types that no tensor can have: overflowed sizes, negative constants, symbols with invalid names.
+/// Refuses types that no tensor can have. Errors: E0204 for a symbol that `odd_symbol` refuses, E0201 for a negative
+/// constant dimension, E0202 if 16 bytes times the number of elements overflow.
 pub fn check_type(ty: &TensorType) -> Result<()> {
     if let Some(reason) = ty.dims.iter().flat_map(Dim::symbols).find_map(|s| odd_symbol(&s)) {
         return Err(Error::user("E0204", reason).help("rename the dimension in the model"));

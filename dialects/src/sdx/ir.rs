@@ -8,13 +8,13 @@ use sardonyx_base::plan::Check;
 use sardonyx_base::{Dim, Error, HostOp, Result};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// Converts the type of an operation's result or of an argument.
+/// Converts the type of an operation's result or of an argument. Errors: E0901 for a type that is no tensor.
 pub fn tensor_type(t: Type) -> Result<TensorType> {
     let (dims, dtype) = t.as_shaped().ok_or_else(|| Error::defect(format!("{} is no tensor type", t.text())))?;
     Ok(TensorType { dims, dtype })
 }
 
-/// The attributes of an operation, by name; `read_op` is the inverse.
+/// Returns the attributes of an operation, by name; `read_op` is the inverse.
 fn write_attrs<'c>(cx: Context<'c>, op: &Op) -> Result<Vec<(&'static str, Attr<'c>)>> {
     let usizes = |v: &[usize]| cx.i64s(&v.iter().map(|&x| x as i64).collect::<Vec<_>>());
     Ok(match op {
@@ -80,12 +80,12 @@ fn read_place(op: Operation) -> std::result::Result<Place, String> {
     Ok(Place { mesh, split })
 }
 
-/// `Conversion::Bits` if the operation has the attribute `bits`, else `Conversion::Value`.
+/// Returns `Conversion::Bits` if the operation has the attribute `bits`, else `Conversion::Value`.
 pub fn conversion(op: Operation) -> Conversion {
     if op.attr("bits").is_some() { Conversion::Bits } else { Conversion::Value }
 }
 
-/// The operation with its attributes, or why they are invalid.
+/// Returns the operation with its attributes, or the reason why it is no valid operation of the sdx level.
 pub fn read_op(op: Operation) -> std::result::Result<Op, String> {
     let name = op.name();
     let missing = |what: &str| format!("the attribute `{what}` is missing or malformed");
@@ -235,24 +235,24 @@ fn split_after_dim<'a>(text: &'a str, separator: &str) -> Option<(Dim, &'a str)>
     text.match_indices(separator).find_map(parsed)
 }
 
-/// The attribute that declares symbols, one string for each.
+/// Returns the attribute that declares symbols, with one string for each symbol.
 pub fn write_symbols<'c>(cx: Context<'c>, symbols: &BTreeMap<String, Symbol>) -> Attr<'c> {
     cx.strs(&symbols.iter().map(|(n, s)| write_symbol(n, s)).collect::<Vec<_>>())
 }
 
-/// Reads the attribute that [`write_symbols`] writes. Errors: E0204 for text that declares no symbol.
+/// Reads the attribute that [`write_symbols`] writes. Errors: E0204 for a string that declares no symbol.
 pub fn read_symbols(attr: Option<Attr>) -> Result<BTreeMap<String, Symbol>> {
     let list = attr.and_then(Attr::as_strs).unwrap_or_default();
     let one = |t: &String| read_symbol(t).ok_or_else(|| Error::user("E0204", format!("`{t}` declares no symbol")));
     list.iter().map(one).collect()
 }
 
-/// The attribute that states equalities of dimensions, which a call has to meet.
+/// Returns the attribute that states the equalities of dimensions that every call must satisfy.
 pub fn write_checks<'c>(cx: Context<'c>, checks: &[Check]) -> Attr<'c> {
     cx.strs(&checks.iter().map(|c| format!("{} == {} : {}", c.left, c.right, c.why)).collect::<Vec<_>>())
 }
 
-/// Reads the attribute that [`write_checks`] writes. Errors: E0204 for text that states no equality.
+/// Reads the attribute that [`write_checks`] writes. Errors: E0204 for a string that states no equality of dimensions.
 pub fn read_checks(attr: Option<Attr>) -> Result<Vec<Check>> {
     let list = attr.and_then(Attr::as_strs).unwrap_or_default();
     let one = |t: &String| -> Result<Check> {
@@ -263,7 +263,8 @@ pub fn read_checks(attr: Option<Attr>) -> Result<Vec<Check>> {
     list.iter().map(one).collect()
 }
 
-/// Attributes of a function at this level: symbols, checks, result names, whether it is internal.
+/// Returns the attributes of a function at this level: symbols, checks, names of the results, and whether the function
+/// is internal.
 pub fn function_attrs<'c>(cx: Context<'c>, graph: &Graph) -> Vec<(&'static str, Attr<'c>)> {
     let names: Vec<&str> = graph.outputs.iter().map(|(n, _)| n.as_str()).collect();
     let mut attrs = vec![
@@ -275,7 +276,7 @@ pub fn function_attrs<'c>(cx: Context<'c>, graph: &Graph) -> Vec<(&'static str, 
     attrs
 }
 
-/// The internal function of this name, for a host operation to call. Errors: E0901 if there is none.
+/// Returns the internal function of this name, which a host operation calls. Errors: E0901 if there is none.
 pub fn called<'m>(module: Operation<'m>, name: &str) -> Result<Operation<'m>> {
     let named = |op: &Operation| {
         let own = op.attr("sym_name").and_then(Attr::as_str);
@@ -286,12 +287,12 @@ pub fn called<'m>(module: Operation<'m>, name: &str) -> Result<Operation<'m>> {
     found.ok_or_else(|| Error::defect(format!("the function `{name}` is called, but not there")))
 }
 
-/// Whether a function is called by host operations of other functions only.
+/// Returns whether only host operations of other functions call this function.
 pub fn is_internal(function: Operation) -> bool {
     function.attr("sdx.internal").is_some()
 }
 
-/// The attributes of an argument: its name, and the parts that a rank holds of it.
+/// Returns the attributes of an argument as a dictionary: its name, and the parts of it that a rank holds.
 pub fn argument<'c>(cx: Context<'c>, name: &str, parts: &[Part]) -> Attr<'c> {
     let mut attrs = vec![("sdx.name".to_string(), cx.str(name))];
     attrs.extend((!parts.is_empty()).then(|| ("sdx.parts".to_string(), write_parts(cx, parts))));
@@ -317,13 +318,13 @@ pub fn build_function<'c>(
     cx.build(Parts { name: "func.func", attrs: &all, regions: vec![body], ..Parts::default() })
 }
 
-/// Names of a function's arguments from `sdx.name`; `argI` if it is absent.
+/// Returns the names of a function's arguments: the attribute `sdx.name`, or `argI` for an argument I without it.
 pub fn argument_names(function: Operation) -> Vec<String> {
     let names = argument_attrs(function, "sdx.name").into_iter().enumerate();
     names.map(|(i, attr)| attr.and_then(Attr::as_str).unwrap_or_else(|| format!("arg{i}"))).collect()
 }
 
-/// The attribute `name` of each argument.
+/// Returns the attribute called `name` of each argument; `None` for an argument without it.
 fn argument_attrs<'m>(function: Operation<'m>, name: &str) -> Vec<Option<Attr<'m>>> {
     let count = function.block(0).map_or(0, |b| b.arguments().len());
     let attrs = function.attr("arg_attrs").and_then(Attr::as_array).unwrap_or_default();
@@ -334,14 +335,16 @@ fn argument_attrs<'m>(function: Operation<'m>, name: &str) -> Vec<Option<Attr<'m
     (0..count).map(one).collect()
 }
 
-/// Names of the results from `sdx.results`; `resultI` if it is absent.
+/// Returns the names of the results: those in `sdx.results`, or `resultI` for a result I that the attribute does not
+/// name.
 pub fn result_names(function: Operation, count: usize) -> Vec<String> {
     let names = function.attr("sdx.results").and_then(Attr::as_strs).unwrap_or_default();
     (0..count).map(|i| names.get(i).cloned().unwrap_or_else(|| format!("result{i}"))).collect()
 }
 
 impl Graph {
-    /// Reads a `func.func` of sdx operations. Errors: E0901 if it holds others, or malformed attributes.
+    /// Reads a `func.func` of sdx operations. Errors: E0901 for other operations or malformed attributes, E0204 for
+    /// malformed symbols or checks.
     pub fn read(function: Operation) -> Result<Graph> {
         let name = function.attr("sym_name").and_then(Attr::as_str).unwrap_or_default();
         let symbols = read_symbols(function.attr("sdx.symbols"))?;
@@ -372,7 +375,8 @@ impl Graph {
         Ok(graph)
     }
 
-    /// Reads a function that can be run, together with the functions of the module that it calls.
+    /// Reads a function, together with all functions of the module that its host operations call, directly or
+    /// indirectly. Errors: those of `Graph::read`, and E0901 for a called function that does not exist.
     pub fn read_whole(function: Operation, module: Operation) -> Result<Graph> {
         let mut graph = Graph::read(function)?;
         let hosts =
@@ -384,7 +388,7 @@ impl Graph {
         Ok(graph)
     }
 
-    /// Creates a detached `func.func`; unused nodes are omitted.
+    /// Creates a detached `func.func`; nodes that are not live are omitted, except inputs.
     pub fn write<'c>(&self, cx: Context<'c>) -> Result<NewOperation<'c>> {
         let live = self.live();
         let inputs: Vec<Value> = self.inputs().map(|(v, _, _)| v).collect();
@@ -410,8 +414,8 @@ impl Graph {
         build_function(cx, &self.name, body, &arguments.collect::<Vec<_>>(), &types, function_attrs(cx, self))
     }
 
-    /// For each node, whether an output or the binding of a symbol needs it. Bindings are always live, because types
-    /// refer to the symbols.
+    /// Returns, for each node, whether an output or the binding of a symbol needs the node. Bindings are always live,
+    /// because types refer to the symbols.
     pub fn live(&self) -> Vec<bool> {
         let mut live = vec![false; self.nodes.len()];
         let bindings = self.values().filter(|(_, n)| !n.op.binds().is_empty()).map(|(v, _)| v);

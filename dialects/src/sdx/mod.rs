@@ -1,4 +1,4 @@
-//! The value level: tensors with symbolic dimensions and a fixed set of operations on them
+//! The sdx level: tensors with symbolic dimensions, and a fixed set of operations on them
 
 pub mod graph;
 pub mod infer;

@@ -1,4 +1,4 @@
-//! convert(clamp(round(x / c) + z))  =>  x clamped, divided, and rounded to integers in vectors: how codes are made
+//! convert(clamp(round(x / c) + z))  =>  x clamped, divided, and rounded to integers in vectors: how codes are computed
 
 use super::asm::{Asm, Bin, CmpF, Mlir, Val};
 use super::def::*;
@@ -7,11 +7,12 @@ use sardonyx_base::DType;
 use sardonyx_dialects::interp::int_range;
 use sardonyx_dialects::scalar::ScalarFn;
 
-/// Largest zero point: every number of steps up to it is exact in f32, and so is the sum of two.
+/// Largest absolute value of a zero point. Integers up to this value, and the sum of two of them, are exact in f32.
 const ZERO_MAX: f64 = 65536.0;
 
-/// Returns what the step clamps, if it clamps a float to limits that a conversion to this type clamps it to anyway, or
-/// to wider ones; else the step itself. A clamped value that is `known` is not computed again.
+/// Skips clamps of a float before its conversion to the integer type `to`: a clamp to the type's range or to a wider
+/// one has no effect, because the conversion saturates. Returns the statement that the skipped clamps clamp, or `step`
+/// if none is skipped. A clamp whose value is `known` is not skipped, because it need not be computed again.
 pub fn unclamped(def: &KernelDef, mut step: usize, to: DType, known: impl Fn(usize) -> bool) -> usize {
     let Some((least, most)) = int_range(to).filter(|_| def.body[step].dtype.is_float() && to.is_int()) else {
         return step;
@@ -28,7 +29,7 @@ pub fn unclamped(def: &KernelDef, mut step: usize, to: DType, known: impl Fn(usi
     }
 }
 
-/// The operand beside a constant that passes the test, and the constant.
+/// Returns the operand that is combined with a constant that passes `test`, and the constant.
 fn beside(def: &KernelDef, args: &[usize], test: impl Fn(f64) -> bool) -> Option<(usize, f64)> {
     let &[a, b] = args else { return None };
     let found = |k: usize| constant(def, k).filter(|x| test(*x));
@@ -42,7 +43,7 @@ fn constant(def: &KernelDef, k: usize) -> Option<f64> {
 /// A code: the float `x` divided by `scale`, rounded to an integer, plus `zero`.
 pub struct Code {
     pub x: usize,
-    /// The steps after `x`, which need no values.
+    /// Statements that compute the code from `x`; `emit` does not use their values.
     pub after: Vec<usize>,
     scale: f64,
     zero: f64,
@@ -51,7 +52,7 @@ pub struct Code {
 }
 
 impl Code {
-    /// Recognises the float that is converted to a type of at most 16 bits.
+    /// Matches statement `step`, a float that is converted to the integer type `to` of at most 16 bits.
     pub fn find(def: &KernelDef, step: usize, to: DType) -> Option<Code> {
         let (least, most) = int_range(to).filter(|_| to.is_int() && to.bits() <= 16)?;
         let (rounded, zero) = match &def.body[step].op {
@@ -69,8 +70,9 @@ impl Code {
         Some(Code { x, after, scale, zero, least: least as f64, most: most as f64 })
     }
 
-    /// The code of each lane, as i32; `None` if no instruction rounds vectors of this length to integers. `x` is
-    /// clamped instead of the code: then neither the quotient nor its remainder is infinite.
+    /// Returns the code of each lane, as i32; `None` if no instruction rounds vectors of this length to integers. The
+    /// value `x` is clamped instead of the code, so that neither the quotient nor the remainder of the division is
+    /// infinite.
     pub fn emit(&self, asm: &mut Mlir, x: Val) -> Option<Val> {
         let isa = asm.isa;
         let limit = |code: f64| f64::from(((code - self.zero) * self.scale) as f32);

@@ -10,8 +10,8 @@ use sardonyx_base::dim::Symbol;
 use sardonyx_base::plan::KernelArgs;
 use std::mem::offset_of;
 
-/// Context shared by a whole function: the definition, the arguments, and the variables that each statement depends
-/// on.
+/// Context of the code of one function: the kernel's definition, the arguments, and the set of variables that each
+/// statement depends on.
 pub struct Cx<'a, A: Asm> {
     pub def: &'a KernelDef,
     pub deps: Vec<VarSet>,
@@ -80,8 +80,8 @@ impl<'a> Cx<'a, Mlir> {
         self.launch.level.lanes()
     }
 
-    /// Whether masked loads and stores of every buffer are single instructions; otherwise the elements after the last
-    /// full vector are processed one by one.
+    /// Returns whether masked loads and stores of every buffer are single instructions; otherwise the elements after
+    /// the last full vector are processed one by one.
     pub fn has_masks(&self) -> bool {
         let wide = |s: &Storage| scalar::stored(s.dtype).bits() >= 32;
         self.launch.level.has(Extension::Masks) || self.def.reads.iter().chain(&self.def.writes).all(wide)

@@ -171,8 +171,8 @@ pub struct Panels {
     pub depth: i64,
     /// Number of rows of the matrix.
     pub rows: i64,
-    /// Two elements share a byte: the first half of a group of rows is in the low nibbles, the second half in the high
-    /// ones.
+    /// Whether two elements share a byte; then the first half of a group of `depth` rows is in the low nibbles, the
+    /// second half in the high nibbles.
     pub halves: bool,
 }
 
@@ -204,7 +204,7 @@ pub struct KernelDef {
     pub deep: Vec<Size>,
     /// Layouts of the buffers that are read.
     pub reads: Vec<Storage>,
-    /// Layouts of the buffers that are written, which follow those that are read in a launch's arguments.
+    /// Layouts of the buffers that are written; in a launch's arguments, these buffers follow those that are read.
     pub writes: Vec<Storage>,
     /// Statements in order of evaluation: operands precede their users.
     pub body: Vec<Step>,
@@ -316,7 +316,7 @@ impl KernelDef {
         self.stores.iter().all(|w| (deps[w.value] | self.access_vars(&w.access, &deps)) & inner == 0)
     }
 
-    /// Whether every use of a statement is as the argument of a sum.
+    /// Returns whether sums are the only users of a statement.
     pub fn is_only_summed(&self, k: usize) -> bool {
         let sums = |reader: &usize| matches!(self.body[*reader].op, Op::Reduce { f: ReduceFn::Add, .. });
         let mut readers = (k + 1..self.body.len()).filter(|reader| self.operands(*reader).contains(&k));

@@ -7,10 +7,11 @@ use std::collections::BTreeMap;
 /// Source of a figure that has not been measured.
 pub const NOT_MEASURED: &str = "not measured";
 
-/// Offset between unsigned and signed bytes.
+/// Number that maps the range of signed bytes to that of unsigned bytes when it is added.
 pub const BYTE_SHIFT: f64 = 128.0;
 
-/// Description of a device. Cost models and limits read this, never the machine that the compiler runs on.
+/// Description of a device. Cost models and limit checks use this description, never properties of the machine that the
+/// compiler runs on.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct DeviceSpec {
@@ -95,7 +96,7 @@ pub enum Per {
     Device,
 }
 
-/// Number of multiplications and additions that one core executes per cycle.
+/// Rate at which one unit of a core executes operations on one operand type.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct Rate {
@@ -185,7 +186,7 @@ pub struct Cpu {
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct Gpu {
-    /// Lowest `.version` that a PTX module for it may declare.
+    /// Lowest `.version` that a PTX module for this GPU may declare.
     pub ptx_version: String,
     /// Number of threads of a warp.
     pub warp_lanes: Figure<u64>,
@@ -197,13 +198,13 @@ pub struct Gpu {
     pub threads_cta_max: Figure<u64>,
     /// Maximum number of CTAs of a cluster; 1 if there are no clusters.
     pub cluster_max: Figure<u64>,
-    /// Number of 32-bit registers.
+    /// Number of 32-bit registers of a multiprocessor.
     pub registers: Figure<u64>,
     /// Maximum number of 32-bit registers of a thread.
     pub registers_thread_max: Figure<u64>,
-    /// Bytes that a CTA may declare with `.shared`.
+    /// Bytes of shared memory that a CTA may declare with `.shared`.
     pub shared_static_bytes: Figure<u64>,
-    /// Bytes that a CTA may have in total, requested at the launch.
+    /// Bytes of shared memory that a CTA may have in total, including those requested at the launch.
     pub shared_cta_bytes: Figure<u64>,
     /// Number of banks of shared memory.
     pub shared_banks: Figure<u64>,
@@ -243,7 +244,7 @@ impl DeviceSpec {
         Some(DeviceSpec::parse(text, name).expect("what comes with the compiler is tested to be right"))
     }
 
-    /// Text of the device's file, as a template for a user's own description.
+    /// Returns the text of the device's file, as a template for a user's own description; `None` for an unknown name.
     pub fn text(name: &str) -> Option<&'static str> {
         KNOWN.iter().find(|row| row.0 == name).map(|row| row.1)
     }
@@ -290,7 +291,8 @@ impl DeviceSpec {
         list.0
     }
 
-    /// Checks what the types do not express: figures are positive and have a source, and nothing is stated twice.
+    /// Checks what the types do not express: figures are positive and have a source, no figure is stated twice, every
+    /// source is used, memory levels are in order, and the target matches the tables.
     fn check(&self) -> Result<()> {
         let wrong = |at: &str, message: String| Err(Error::user("E0406", message).node(at));
         let figures = self.figures();

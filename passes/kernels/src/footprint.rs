@@ -2,8 +2,8 @@
 //!
 //! The compiler derives a plan's launch requirements from these conditions, which the runtime checks before a launch
 //! touches memory. `p{n}` are the launch's parameters, `b{n}` the sizes of its buffers in bytes (reads first), `grid`
-//! its number of work items. No expression may be negative. The conditions apply to launches that have work items;
-//! indices that the kernel itself checks against a limit are in bounds if the limit is.
+//! its number of work items. A condition is an expression that must not be negative. The conditions apply to launches
+//! that have work items. An index that the kernel itself checks against a limit is taken to be in `0..limit`.
 
 use super::def::*;
 use super::scalar;
@@ -16,15 +16,16 @@ use sardonyx_dialects::scalar::ScalarFn;
 pub struct Footprint {
     /// Conditions on the launch as a whole: its grid, its extents, its divisors.
     pub launch: Vec<Dim>,
-    /// Conditions of each access, loads before stores: alternative lists of conditions; it suffices that one list
-    /// holds.
+    /// For each access, loads before stores, alternative lists of conditions; the access is within its buffer if all
+    /// conditions of one list hold.
     pub accesses: Vec<Vec<Vec<Dim>>>,
-    /// Limits of data-dependent indices, less one: if a limit is 0, no index can be in range.
+    /// Limits of data-dependent indices of unguarded accesses, less one: if a limit is 0, no index can be in range.
     pub limits: Vec<Dim>,
 }
 
 impl KernelDef {
-    /// Conditions for launches with `grid` work items, over the parameters.
+    /// Returns the conditions on launches, over the parameters, if the kernel has `grid` work items; a launch may have
+    /// fewer.
     pub fn footprint(&self, grid: Dim) -> Footprint {
         let mut launch = vec![grid - Symbol::Grid.into()];
         launch.extend((0..self.n_vars()).map(|v| self.extent(v).dim()));
@@ -283,7 +284,8 @@ mod tests {
         }
     }
 
-    /// Number of bytes of the operand that are accessed, found by visiting every point.
+    /// Number of bytes from the start of the operand to the end of the last element that is read, found by visiting
+    /// every point.
     fn touched(kernel: &Kernel, value: &dyn Fn(&str) -> Option<i64>, guards: &[(&str, &str, &str)]) -> i64 {
         let extents: Vec<i64> = kernel.outer.iter().map(|d| d.eval_named(value).unwrap()).collect();
         let sizes: Vec<i64> = kernel.reads[0].dims.iter().map(|d| d.eval_named(value).unwrap()).collect();

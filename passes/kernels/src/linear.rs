@@ -39,7 +39,8 @@ impl Lowered {
     }
 }
 
-/// Lowers a kernel. Errors: E0107 for an element type that kernels do not support, E0202 for a size that overflows.
+/// Lowers a kernel. Errors: E0107 for an element type that kernels do not support, E0202 for a size that overflows or
+/// for more than 60 dimensions, E0901 for an index into panels that is not linear.
 pub fn lower(kernel: &Kernel) -> Result<Lowered> {
     check_types(kernel)?;
     // A reduction over no dimensions visits one point.
@@ -149,7 +150,7 @@ impl<'a> Draft<'a> {
 
     /// (%i, %j) with stride(%i) = extent(%j) · stride(%j) in every access  =>  one variable
     fn merge(&mut self) {
-        // The outer variables of a contraction may be merged in any order; those of other kernels only if they are
+        // Any two variables of the same space of a contraction may be merged; those of other kernels only if they are
         // adjacent, because lanes run along the innermost one.
         let any_order = self.kernel.class() == Class::Contract;
         for Range { start: first, end: last } in self.spaces() {
@@ -321,7 +322,8 @@ fn line(d: &Dim, n_vars: usize) -> Option<Line> {
     linear.then_some(Line { offset: rest, strides })
 }
 
-/// %1 floordiv 64  =>  0 if %1 is below 64. Such terms remain when a reshape splits what another one merged.
+/// %1 floordiv 64  =>  0 if %1 is below 64. Such terms remain when a reshape splits a dimension that another reshape
+/// has merged.
 fn simplify(d: &Dim, extents: &[Dim]) -> Dim {
     let mut sum = Dim::constant(0);
     if d.is_overflow() {

@@ -33,8 +33,8 @@ pub fn copysign(asm: &mut impl Asm, x: Val, s: Val) -> Val {
 
 /// round(x · scale) as a float and as an integer of the same width, for |x · scale| < 2^21 (f32) or 2^50 (f64).
 ///
-/// Adding 1.5 · 2^23 (2^52) leaves the integer in the low bits of the sum. This is defined for NaN too, unlike a
-/// conversion instruction.
+/// Adding 1.5 · 2^23 (f32) or 1.5 · 2^52 (f64) leaves the integer in the low bits of the sum. Unlike that of a
+/// conversion instruction, the result is defined for NaN too.
 pub fn scaled_round(asm: &mut impl Asm, x: Val, scale: f64) -> (Val, Val) {
     let magic = if x.ty.elem == Elem::F32 { 12582912.0 } else { 6755399441055744.0 };
     let (magic, scale) = (asm.float(magic, x.ty), asm.float(scale, x.ty));
@@ -45,7 +45,7 @@ pub fn scaled_round(asm: &mut impl Asm, x: Val, scale: f64) -> (Val, Val) {
     (float, asm.bin(Bin::SubI, bits, base))
 }
 
-/// y · 2^n for n from about -300 to 300 (f32) or -2200 to 2200 (f64), rounded once.
+/// y · 2^n for |n| ≤ 252 (f32) or |n| ≤ 2044 (f64), rounded once.
 pub fn scale_by_power(asm: &mut impl Asm, y: Val, n: Val) -> Val {
     let (bias, mantissa) = if y.ty.elem == Elem::F32 { (127, 23) } else { (1023, 52) };
     let (one, bias, mantissa) = (asm.int(1, n.ty), asm.int(bias, n.ty), asm.int(mantissa, n.ty));
@@ -118,7 +118,8 @@ pub fn is_quick_divisor(c: f64) -> bool {
     (1.0 / (1u64 << 60) as f64..=(1u64 << 60) as f64).contains(&c)
 }
 
-/// x · (1 / c), and x / c as `divided`, where x / c is finite; the second may be 0 where it should be -0.
+/// Returns x · (1 / c), and x / c with the accuracy of `divided` if x / c is finite. The second result may be 0 instead
+/// of -0.
 pub fn quotient(asm: &mut impl Asm, x: Val, c: f64) -> [Val; 2] {
     let c = c as f32;
     let [inverse, minus] = [1.0 / c, -c].map(|c| asm.float(f64::from(c), x.ty));
@@ -144,7 +145,7 @@ pub fn divided(asm: &mut impl Asm, x: Val, c: f64) -> Val {
 /// rounded operations it would be 2.4 ulp. Four more multiply-adds compute the rounding errors of the sum and of the
 /// quotient and correct them.
 pub fn over_one_plus_exp(asm: &mut impl Asm, x: Val, y: Val) -> Val {
-    // From 88.375 on the sum is treated as infinite; its correction is computed from the clamped y.
+    // If y is above 88.375, the sum is treated as infinite; the corrections are computed from the clamped y.
     let highest = asm.float(88.375, y.ty);
     let above = asm.cmpf(CmpF::Ogt, y, highest);
     let y = clamp(asm, y, -104.0, 88.375);
@@ -172,7 +173,7 @@ pub fn over_one_plus_exp(asm: &mut impl Asm, x: Val, y: Val) -> Val {
     asm.select(infinite, quotient, corrected)
 }
 
-/// The writer, if it targets a CPU with an instruction that scales floats of type `ty` by powers of two.
+/// Returns the writer if it targets a CPU with an instruction that scales floats of type `ty` by powers of two.
 fn scaler(asm: &mut impl Asm, ty: Ty) -> Option<&mut Mlir> {
     asm.cpu().filter(|cpu| cpu.isa.scales(ty))
 }

@@ -26,7 +26,7 @@ impl Point {
             }
             (Index::At(i), Some(g)) if g.ty.lanes == 1 => asm.guarded_load(g, base, *i, Ty::new(elem, 1), align),
             (Index::At(i), Some(g)) => {
-                // The element is read if the guard of any lane holds; the other lanes are set to 0.
+                // The element is read if the guard of any lane holds; lanes whose guard does not hold are set to 0.
                 let some = asm.any(g);
                 let v = asm.guarded_load(some, base, *i, Ty::new(elem, 1), align);
                 let v = asm.widen(v, self.lanes);
@@ -171,7 +171,7 @@ impl Point {
         let step =
             if self.along < cx.def.n_vars() && self.lanes > 1 { access.stride(self.along) } else { Size::Const(0) };
         let lanes_in_parts = sum.ty.lanes > 1;
-        // CPUs have masked loads for elements of at least 32 bits only.
+        // Not every CPU level has masked loads of elements of fewer than 32 bits.
         let pairs = asm.cpu().is_some() && scalar::stored(storage.dtype).bits() >= 32;
         match step {
             Size::Const(0) if lanes_in_parts => Index::Each(sum),
@@ -261,8 +261,8 @@ impl Point {
         asm.bin(Bin::MulI, v, stride)
     }
 
-    /// Whether all lanes get the same value of an expression, because the lane variable occurs only in quotients that
-    /// do not change within a vector.
+    /// Returns whether an expression has the same value in all lanes, because the lane variable occurs only in
+    /// quotients that do not change within a vector.
     fn is_one_for_all(&self, d: &Dim) -> bool {
         let lanes = i64::from(self.lanes);
         let moves = |s: &Symbol| s.statement().is_some() || s.variable() == Some(self.along);

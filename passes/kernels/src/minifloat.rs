@@ -18,7 +18,8 @@ pub fn small(t: DType) -> Option<&'static Format> {
     format(t).filter(|format| format.bits() == 8)
 }
 
-/// Returns the factor that turns an f32 whose exponent and mantissa hold the shifted bits of a code into its value.
+/// Returns the factor by which an f32 whose exponent and mantissa hold the shifted bits of a code must be multiplied to
+/// give the absolute value of the code.
 fn scale(format: &Format) -> f64 {
     2f64.powi(127 - format.bias)
 }

@@ -55,7 +55,7 @@ pub fn planned(def: &KernelDef) -> Option<Arc<dyn CpuPlan>> {
 }
 
 impl Plan {
-    /// If each lane has its own row: the variable that lanes run along, and the variables around it.
+    /// Returns, if each lane has its own row, the variable that lanes run along and the outer variables before it.
     fn lanes_along(&self) -> Option<(&usize, &[usize])> {
         self.early.split_last().filter(|_| self.stages.is_along_outer())
     }
@@ -125,7 +125,8 @@ fn emit(cx: &Cx<Mlir>, asm: &mut Mlir, plan: &Plan) {
     });
 }
 
-/// Vectors of consecutive points along an outer variable; the last one is masked, or processed point by point.
+/// Calls `each` for vectors of consecutive points along an outer variable; an incomplete last vector is masked, or
+/// processed point by point.
 fn along(
     cx: &Cx<Mlir>,
     asm: &mut Mlir,
@@ -165,7 +166,7 @@ fn row(cx: &Cx<Mlir>, asm: &mut Mlir, plan: &Plan, mut point: Point) {
     late_points(cx, asm, &plan.stages, &plan.late, point);
 }
 
-/// Runs the stages that depend on late variables and the row stores at each late point; lanes run along the last
+/// Runs, at each late point, the stages that depend on late variables and the row stores; lanes run along the last late
 /// variable.
 fn late_points(cx: &Cx<Mlir>, asm: &mut Mlir, stages: &Stages, late: &[usize], mut point: Point) {
     let Some((&var, rest)) = late.split_first() else {
@@ -304,7 +305,8 @@ impl Pass<'_> {
             if self.reductions.is_empty() || cx.def.extent(var).as_const().is_some_and(|n| n <= part) {
                 return asm.for_loop((zero, extent, one), &accumulators, inwards);
             }
-            // Long sums are split into parts, which are then added up, to reduce the rounding error.
+            // Long reductions are split into parts, whose results are then combined, to reduce the rounding error of
+            // sums.
             let part = asm.i64(part);
             return asm.for_loop((zero, extent, part), &accumulators, |asm, first, accumulators| {
                 let end = asm.bin(Bin::AddI, first, part);
@@ -422,7 +424,8 @@ impl Pass<'_> {
     }
 }
 
-/// Extent of an inner variable, if it and those further in have so few points together that their loops are unrolled.
+/// Returns the extent of an inner variable, if this variable and those inside it have so few points together that their
+/// loops are unrolled.
 fn small_window(def: &KernelDef, var: usize) -> Option<i64> {
     let points = (var..def.n_point_vars())
         .try_fold(1i64, |n, v| n.checked_mul(def.extent(v).as_const()?).filter(|n| *n <= WINDOW_MAX));

@@ -22,8 +22,9 @@ pub struct Pass<'a> {
     pub unroll: usize,
     /// Whether each reduction has one more accumulator, for elements that are processed one by one.
     pub singles: bool,
-    /// Max and min reductions of floats, which track NaN in separate accumulators after all others: an instruction
-    /// that ignores NaN takes one step, while instructions that keep NaN would take four dependent steps.
+    /// Indices in `reductions` of the maxima and minima of floats. These reductions track NaN in separate accumulators,
+    /// which follow all others: one instruction combines two values if NaN is ignored, while keeping NaN in the result
+    /// would take four dependent instructions.
     pub marked: Vec<usize>,
 }
 
@@ -83,7 +84,7 @@ impl<'a> Pass<'a> {
         self.stages.first[k].is_some_and(|f| f < self.stage) && self.stages.kept.iter().any(|(kept, _)| *kept == k)
     }
 
-    /// One step: evaluates the arguments and combines those of each reduction `r` into its accumulator `slot(r)`.
+    /// Evaluates the argument of each reduction `r` at the point and combines it into accumulator `slot(r)`.
     pub fn combine<A: Asm>(
         &self,
         cx: &Cx<A>,
@@ -139,7 +140,8 @@ pub fn store_rows<A: Asm>(cx: &Cx<A>, asm: &mut A, stages: &Stages, point: &mut 
     }
 }
 
-/// Operands of a contraction's product, which is not rounded before it is added.
+/// Returns the operands of a product that a contraction sums and that a fused multiply-add therefore computes, without
+/// rounding the product.
 fn factors(def: &KernelDef, f: ReduceFn, arg: usize) -> Option<[usize; 2]> {
     let Op::Apply { f: ScalarFn::Mul, args } = &def.body[arg].op else { return None };
     let sums = def.class == Class::Contract && f == ReduceFn::Add && def.body[arg].dtype == DType::F32;

@@ -9,7 +9,7 @@ use sardonyx_dialects::scalar::ScalarFn;
 /// Maximum number of subranges: with more, the additional code costs more than the comparisons it saves.
 const PIECES_MAX: usize = 8;
 
-/// Subranges (from, to) of a variable; empty unless there are several.
+/// Returns the subranges `from..to` of a variable; empty if there is only one, or if there are more than `PIECES_MAX`.
 pub fn pieces(def: &KernelDef, var: usize) -> Vec<(i64, i64)> {
     let Some(extent) = def.extent(var).as_const() else { return vec![] };
     let changes = (0..def.body.len()).filter_map(|k| Comparison::find(def, k, var)?.change());
@@ -41,7 +41,7 @@ impl Comparison {
         self.step as i128 * at as i128 + self.rest as i128 > 0
     }
 
-    /// First value at which the comparison changes its truth.
+    /// Returns the value of the variable at which the result of the comparison differs from that at the value before.
     fn change(&self) -> Option<i64> {
         match self.step {
             0 => None,

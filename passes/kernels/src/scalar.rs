@@ -101,7 +101,7 @@ pub fn rounded(asm: &mut impl Asm, v: Val, t: DType) -> Val {
     }
 }
 
-/// Whether a float type is held as f32 in registers.
+/// Returns whether a type is a float of fewer than 32 bits, whose values are held as f32 in registers.
 pub fn is_narrow(t: DType) -> bool {
     t.is_float() && t.bits() < 32
 }
@@ -120,7 +120,7 @@ fn wrapped(asm: &mut impl Asm, v: Val, t: DType) -> Val {
     asm.bin(Bin::ShRSI, high, unused)
 }
 
-/// Saturates to an integer type of less than a byte.
+/// Saturates a byte to the range of an integer type of less than a byte.
 fn clamped(asm: &mut impl Asm, v: Val, t: DType) -> Val {
     let unsigned = t.is_unsigned_int();
     let values = 1i64 << t.bits();
@@ -274,8 +274,8 @@ fn extremum(asm: &mut impl Asm, f: ReduceFn, a: Val, b: Val) -> Val {
     asm.select(nan, a, y)
 }
 
-/// The larger of two floats for `Max`, the smaller one for any other function, in one instruction; returns b if the two
-/// are unordered.
+/// Returns the larger of two floats for `Max`, the smaller one for any other function, or b if they are unordered. On
+/// CPUs this is one instruction.
 pub fn numbers_extremum(asm: &mut impl Asm, f: ReduceFn, a: Val, b: Val) -> Val {
     let better = if f == ReduceFn::Max { CmpF::Ogt } else { CmpF::Olt };
     let first = asm.cmpf(better, a, b);
@@ -292,7 +292,8 @@ fn sign(asm: &mut impl Asm, x: Val) -> Val {
     asm.select(nan, x, y)
 }
 
-/// C `fmod`, exact: x - trunc(x / y) · y by fma, repeated as long as the quotient exceeds 53 bits.
+/// C `fmod`, exact: x - trunc(x / y) · y by fma, repeated with the result as x until this is smaller than y in absolute
+/// value. One step suffices if the quotient has at most 53 bits.
 fn remainder(asm: &mut impl Asm, x: Val, y: Val) -> Val {
     let size = asm.un(Un::AbsF, y);
     let (zero, inf) = (asm.float(0.0, x.ty), asm.float(f64::INFINITY, x.ty));
@@ -405,7 +406,8 @@ fn integer(asm: &mut impl Asm, f: ScalarFn, args: &[Val], t: DType) -> Val {
     }
 }
 
-/// Shift. Processors disagree on amounts outside the width, so these never reach an instruction.
+/// Shifts x by `amount` bits. Processors disagree on amounts outside `0..width`, so no instruction gets such an amount;
+/// the result is then 0, or only copies of the sign bit for a signed shift to the right.
 fn shift(asm: &mut impl Asm, left: bool, x: Val, amount: Val, t: DType) -> Val {
     let width = i64::from(t.bits());
     let (zero, most, limit) = (asm.zero(x.ty), asm.int(width - 1, x.ty), asm.int(width, x.ty));
@@ -464,7 +466,8 @@ fn integer_power(asm: &mut impl Asm, x: Val, y: Val, unsigned: bool) -> Val {
     if unsigned {
         return power;
     }
-    // For bases 1 and -1, a negative exponent taken as unsigned gives the right result, since only its parity matters.
+    // For bases 1 and -1, only the parity of the exponent matters, so the result for a negative exponent, which the
+    // loop takes as unsigned, is right.
     let negative = asm.cmpi(CmpI::Slt, y, zero);
     let minus_one = asm.int(-1, x.ty);
     let (plus, minus) = (asm.cmpi(CmpI::Eq, x, one), asm.cmpi(CmpI::Eq, x, minus_one));

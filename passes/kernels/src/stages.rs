@@ -1,4 +1,4 @@
-//! Statements of a kernel with reductions  =>  passes over the inner space: what each pass computes, and what is kept
+//! Statements of a kernel with reductions  =>  passes over the inner space: statements of each pass, and values kept
 //!
 //! A statement's *stage* is the number of consecutive reductions that it waits for; sums over the deep space do not
 //! count, because each is computed within one inner point. Values that a later stage needs again are recomputed,
@@ -25,7 +25,7 @@ pub enum Lanes {
     Inner,
     /// The innermost parallel variable: each lane has its own row.
     Outer,
-    /// The innermost reduced variable, along the threads of a warp.
+    /// The innermost reduced variable, along the threads of a warp or of a block.
     Threads,
 }
 
@@ -67,7 +67,7 @@ fn lanes_of(def: &KernelDef) -> Lanes {
         all.iter().filter(bad).count()
     };
     let small = def.extent(outer).as_const().is_some_and(|n| n < 8);
-    // Adjacent windows of a signal share most of what they read: each lane sums one window, element by element.
+    // Adjacent windows of a signal share most of their elements, so each lane sums one window, element by element.
     let near = |(access, storage): &(&Access, &Storage)| {
         let step = access.stride(outer).as_const();
         storage.panels.is_none()
@@ -86,7 +86,8 @@ impl Stages {
         stages_along(def, lanes_of(def))
     }
 
-    /// Stages for the threads of a GPU: one row per warp, or per thread if adjacent rows are contiguous in memory.
+    /// Returns the stages for the threads of a GPU. A warp or a block has one row, or each lane has its own row if
+    /// adjacent rows are contiguous in memory.
     pub fn of_threads(def: &KernelDef) -> Stages {
         match lanes_of(def) {
             Lanes::Outer => stages_along(def, Lanes::Outer),
@@ -226,7 +227,7 @@ pub fn is_point_store(def: &KernelDef, write: &Write, point: &[bool]) -> bool {
     point[write.value] || moved || access_values(&write.access).iter().any(|k| point[*k])
 }
 
-/// Whether recomputing each statement costs more than storing and loading it.
+/// Returns, for each statement, whether recomputing its value costs more than storing and loading it.
 pub fn heavy(def: &KernelDef, point: &[bool]) -> Vec<bool> {
     let mut heavy: Vec<bool> = vec![];
     let deps = def.dependences();

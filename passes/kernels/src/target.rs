@@ -1,7 +1,7 @@
 //! `cpu`, `cuda:sm_80`  =>  the described device for which code is planned, costed and limited
 //!
-//! A target is a device description: passes compare costs by its figures, and kernels keep to its limits. To add a GPU
-//! is to describe it (`devices/`); code tests for special features through the description.
+//! A target is a device description: passes compute costs from its figures, and kernels keep to its limits. A GPU is
+//! added by a description in `devices/`; code tests for special features through the description.
 
 use crate::device_spec::{DeviceSpec, Gpu};
 use crate::rates::Rates;
@@ -35,7 +35,8 @@ impl Class {
 #[derive(Clone, Copy)]
 pub struct Target(&'static DeviceSpec);
 
-/// Description that the CPU plan is made for: an object has code for all CPU levels, and so a single plan.
+/// Name of the description from which the CPU plan is made. All CPU levels share one plan, because an object has code
+/// for all of them.
 const CPU: &str = "x86-64-v4";
 
 /// All targets, sorted by name.
@@ -62,7 +63,7 @@ impl Target {
         Target::all().find(|target| target.name() == name)
     }
 
-    /// The GPU with this name in PTX, such as `sm_80`.
+    /// Returns the GPU with this name in PTX, such as `sm_80`; `None` if no described GPU has it.
     pub fn from_ptx(name: &str) -> Option<Target> {
         Target::all().find(|target| target.ptx() == Some(name))
     }
@@ -92,7 +93,7 @@ impl Target {
         self.0.gpu.as_ref()
     }
 
-    /// Name in the PTX directive `.target`, such as `sm_80`.
+    /// Name in the PTX directive `.target`, such as `sm_80`; `None` for CPUs.
     pub fn ptx(self) -> Option<&'static str> {
         self.name().strip_prefix("cuda:")
     }

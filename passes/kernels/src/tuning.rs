@@ -10,19 +10,19 @@ use std::path::PathBuf;
 /// Tiles of kernels for GPUs that were the fastest when they were measured.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tuning {
-    /// By target, such as `sm_80`, and key of the kernel.
+    /// Names of tiles, by the target's name in PTX, such as `sm_80`, and the key of the kernel.
     tiles: BTreeMap<(String, String), String>,
-    /// The files that they were read from.
+    /// The files that the tiles were read from.
     pub files: Vec<PathBuf>,
 }
 
 impl Tuning {
-    /// Returns no measured tiles: kernels have those that are expected to be the fastest.
+    /// Returns a tuning without measured tiles: each kernel has the tile that is expected to be the fastest.
     pub const fn expected() -> Tuning {
         Tuning { tiles: BTreeMap::new(), files: vec![] }
     }
 
-    /// Adds the tile of a kernel. Errors: E0110 if the kernel has another tile already.
+    /// Adds the tile of a kernel on a target. Errors: E0110 if the kernel already has another tile there.
     pub fn add(&mut self, target: &str, key: &str, tile: &str) -> Result<()> {
         let known = self.tiles.entry((target.to_string(), key.to_string())).or_insert_with(|| tile.to_string());
         match known == tile {
@@ -37,7 +37,7 @@ impl Tuning {
         self.tiles.get(&(target.ptx()?.to_string(), key.to_string())).map(String::as_str)
     }
 
-    /// Returns the number of kernels that have a tile.
+    /// Returns the number of tiles, counted over all kernels and targets.
     pub fn len(&self) -> usize {
         self.tiles.len()
     }
@@ -51,10 +51,10 @@ impl Tuning {
 /// Which tiles the kernels of a module have.
 #[derive(Clone, Copy, Debug)]
 pub enum Tiles<'a> {
-    /// Those that were measured to be the fastest. Other kernels have the tile that is expected to be the fastest, by
-    /// the sizes of the kernel alone.
+    /// Tiles that were measured to be the fastest. Each kernel without a measured tile has the tile that its sizes
+    /// alone suggest to be the fastest.
     Measured(&'a Tuning),
-    /// The candidate of this number, for measuring. Kernels with fewer candidates have their last one.
+    /// The candidate with this number, for measuring. Kernels with fewer candidates have their last one.
     Candidate(usize),
 }
 
@@ -66,19 +66,20 @@ pub struct Tiled {
     pub selected: Option<(String, String)>,
 }
 
-/// Identifies a kernel in files of measured tiles, by its code with the tile that is expected to be the fastest. So it
-/// has the same key in every model, until a version of the compiler writes other code for it. Errors: E0202, E0901.
+/// Identifies a kernel in files of measured tiles by a hash of its code with the tile that is expected to be the
+/// fastest. So a kernel has the same key in every model, until the compiler generates other code for it. Errors: E0202,
+/// E0901.
 pub fn key(lowered: &Lowered, target: Target) -> Result<String> {
     let code = lowered.for_gpu(target).emit("kernel")?.text;
     Ok(blake3::hash(code.as_bytes()).as_bytes()[..16].iter().map(|b| format!("{b:02x}")).collect())
 }
 
-/// Returns the number of candidates of the kernel with the most.
+/// Returns the number of candidates of the kernel that has the most candidates.
 pub fn candidates<'a>(lowered: impl IntoIterator<Item = &'a Lowered>, target: Target) -> usize {
     lowered.into_iter().map(|l| l.for_gpu(target).candidates().len()).max().unwrap_or(0)
 }
 
-/// Emits a kernel with one of its tiles. Errors: E0110 if it has no tile of the name that was measured, E0202, E0901.
+/// Emits a kernel with one of its tiles. Errors: E0110 if no candidate has the name of the measured tile, E0202, E0901.
 pub fn emit(symbol: &str, lowered: &Lowered, target: Target, tiles: Tiles) -> Result<Tiled> {
     let expected = || lowered.for_gpu(target);
     let others = match tiles {

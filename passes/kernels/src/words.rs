@@ -38,7 +38,7 @@ impl Words {
         }
     }
 
-    /// Element type of A.
+    /// Type as which code loads an element of A; bf16 is loaded as a 16-bit integer.
     pub fn element(self) -> Elem {
         match self {
             Words::Singles => Elem::F32,
@@ -55,7 +55,7 @@ impl Words {
         }
     }
 
-    /// Types of the accumulators, of A and of B.
+    /// Returns the element types of the accumulators, of A and of B.
     pub fn dtypes(self) -> [DType; 3] {
         match self {
             Words::Singles => [DType::F32; 3],

@@ -9,8 +9,8 @@ use sardonyx_dialects::scalar::ScalarFn;
 
 impl KernelDef {
     /// Returns the number of floating-point operations: one per scalar function other than select and one per reduced
-    /// element, if the result is a float. Each is counted once per combination of values of the variables that it
-    /// depends on.
+    /// element, if the result is a float. Each statement is counted once per combination of values of the variables
+    /// that it depends on.
     pub fn flops(&self) -> Dim {
         let deps = self.dependences();
         let mut flops = Dim::constant(0);
@@ -27,8 +27,8 @@ impl KernelDef {
         flops
     }
 
-    /// Returns the number of bytes that are read and written if each is moved once: for each buffer, one element for
-    /// each point at which an access differs, but no more than the buffer's size.
+    /// Returns the number of bytes that are read and written if each is moved once. Each access counts one element per
+    /// combination of values of the variables that it depends on; a buffer counts at most its size.
     pub fn moved_bytes(&self) -> Dim {
         let deps = self.dependences();
         let touched = |accesses: &mut dyn Iterator<Item = &Access>, buffer: usize, storage: &Storage| {

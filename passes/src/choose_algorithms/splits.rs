@@ -22,7 +22,7 @@ pub struct Split<A> {
     pub calls: Vec<(i64, A)>,
 }
 
-/// The sizes that calls may have.
+/// The sizes that calls may have, in batch elements. One call for the whole batch is always allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
     PowersOfTwo,
@@ -32,7 +32,6 @@ pub enum Policy {
 
 impl Policy {
     fn sizes(self, batch: i64) -> impl Iterator<Item = i64> {
-        // A single call for the whole batch is always allowed.
         (1..=batch).filter(move |size| match self {
             Policy::PowersOfTwo => size.count_ones() == 1 || *size == batch,
             #[cfg(test)]
@@ -41,7 +40,8 @@ impl Policy {
     }
 }
 
-/// A split of a part of a batch: its last call, and the index `before` of the split of the remaining elements.
+/// A split of a part of a batch: its last call, and the index `before` of the split of the remaining elements among
+/// their Pareto-optimal splits.
 #[derive(Clone, Copy)]
 struct Way<A> {
     time: u64,

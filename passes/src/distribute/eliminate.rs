@@ -1,9 +1,9 @@
-//! variables with small domains and costs of joint choices of neighbouring ones  =>  the assignment of least total cost
+//! variables with small domains, costs of the values of one or two variables  =>  the assignment of least total cost
 //!
-//! Variable elimination: a variable is replaced by a table of its least cost for each choice of its neighbours. This is
-//! exact, and takes time linear in the program if that is a chain, a tree or a sequence of layers. Where a table would
-//! be too large, a neighbour is fixed to its value in the best assignment so far; the next round starts from the
-//! improved assignment.
+//! Variable elimination: a variable is replaced by a table of its least cost for each choice of its neighbours, the
+//! variables with which it shares a cost. This is exact, and takes time linear in the length of a program that is a
+//! chain, a tree or a sequence of layers. Where a table would be too large, a neighbour is fixed to its value in the
+//! best assignment so far; the next round starts from the improved assignment.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,7 +31,7 @@ pub struct Solution {
     pub is_exact: bool,
 }
 
-/// Maximum number of entries of a table.
+/// Maximum number of assignments of a variable and its neighbours that are examined to eliminate the variable.
 pub const TABLE_MAX: usize = 1 << 20;
 const ROUNDS_MAX: usize = 8;
 
@@ -87,8 +87,8 @@ impl Problem {
         best
     }
 
-    /// Returns the best assignment that fixes as few variables as possible to their `start` values, and how many it
-    /// fixed.
+    /// Returns the best assignment in which some variables keep their `start` values, and the number of these. A
+    /// variable is fixed only where the elimination of a neighbour would exceed `table_max`.
     fn eliminate(&self, start: &[usize], table_max: usize) -> (Vec<usize>, usize) {
         let mut values: Vec<usize> = start.to_vec();
         let mut left = Left::new(self);
@@ -193,9 +193,9 @@ struct Left<'p> {
     factors: Vec<Option<Factor>>,
     /// Indices of the factors of each variable.
     factors_of: Vec<BTreeSet<usize>>,
-    /// Variables by the size of the table that eliminates them, the smallest first.
+    /// Variables by the number of assignments of the variable and its neighbours, the smallest first.
     queue: BTreeSet<(usize, usize)>,
-    /// By variable: its size in the queue, if it is queued.
+    /// By variable: its number of assignments in the queue, if it is queued.
     sizes: Vec<Option<usize>>,
 }
 
@@ -216,7 +216,7 @@ impl<'p> Left<'p> {
         self.factors.push(Some(factor));
     }
 
-    /// Removes and returns the variable with the smallest table, as (table size, variable).
+    /// Removes and returns the first entry of the queue, as (number of assignments, variable).
     fn next(&mut self) -> Option<(usize, usize)> {
         let (size, v) = self.queue.pop_first()?;
         self.sizes[v] = None;
@@ -241,7 +241,7 @@ impl<'p> Left<'p> {
         self.queue.insert((size, v));
     }
 
-    /// Updates the table size of a variable that is still queued.
+    /// Updates the number of assignments of a variable, if it is still queued.
     fn measure(&mut self, v: usize) {
         if self.sizes[v].is_some() {
             self.take_out(v);

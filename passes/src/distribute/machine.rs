@@ -33,7 +33,7 @@ impl<'t> Times<'t> {
         Times { topology, known: Mutex::default(), idle: Mutex::default() }
     }
 
-    /// Returns the time of a collective, from `simulate` if it is not known yet. No lock is held meanwhile.
+    /// Returns the time of a collective, from `simulate` if it is not known yet. No lock is held during the simulation.
     fn get(&self, key: Asked, simulate: impl FnOnce(&mut Fastest) -> Result<f64>) -> Result<f64> {
         if let Some(known) = locked(&self.known).get(&key) {
             return Ok(*known);
@@ -65,16 +65,16 @@ impl<'m, 't> Machine<'m, 't> {
         Machine { rates, mesh, times }
     }
 
-    /// Returns the time that a rank takes for the work of an operation.
+    /// Returns the microseconds that a rank takes for the work of an operation.
     pub fn compute_us(&self, work: Work) -> f64 {
         let launch = f64::from(work.launches) * self.rates.launch_s;
         let computed = work.products / self.rates.contract_ops_per_s;
         (launch + computed.max(work.bytes / self.rates.bytes_per_s)) * US
     }
 
-    /// Returns the microseconds of the fastest algorithm that ranks can run, or infinity if all of them have too many
-    /// messages to simulate. `bytes` are those of the whole tensor: each rank's operand of a reduction, or the result
-    /// of a gather; of a halo, those that a rank takes from one neighbour.
+    /// Returns the microseconds of the fastest algorithm that ranks can run, or infinity if all algorithms have too
+    /// many messages to simulate. `bytes` is the size of the whole tensor, which is each rank's operand of a reduction,
+    /// or the result of a gather; for a halo, it is the number of bytes that a rank takes from one neighbour.
     pub fn exchange_us(&self, op: &Collective, bytes: f64) -> Result<f64> {
         let exponent = bytes.max(1.0).log2();
         let below = (exponent / f64::from(STEP)).floor() as u32 * STEP;
@@ -109,7 +109,8 @@ pub struct Work {
     pub launches: u32,
 }
 
-/// Returns the collective without its dimension, which does not affect its time.
+/// Returns the collective with a fixed dimension, and a halo with fixed widths: these affect the time only through the
+/// number of bytes.
 pub fn same_kind(op: &Collective) -> Collective {
     match *op {
         Collective::AllGather { mesh, .. } => Collective::AllGather { mesh, dim: 0 },
@@ -119,8 +120,8 @@ pub fn same_kind(op: &Collective) -> Collective {
     }
 }
 
-/// Returns the collective in the form that stands for all that take the same time: combining two elements takes as long
-/// for every reduction.
+/// Returns the same collective for all those that take the same time: combining two elements takes as long for every
+/// reduction.
 fn same_time(op: &Collective) -> Collective {
     let f = Reduction::Add;
     match same_kind(op) {

@@ -23,7 +23,8 @@ const STAGES_MAX: usize = 64;
 const PLACES_MAX: usize = 400;
 /// Numbers of micro-batches that are tried.
 static MICRO_BATCHES: [usize; 6] = [1, 2, 4, 8, 16, 32];
-/// Minimum fraction of the time that more micro-batches must save, as the program repeats its operations for each.
+/// Fraction of the time that a larger number of micro-batches must save, because the program repeats its operations for
+/// each of them.
 const WORTH: f64 = 0.03;
 
 /// Returns one candidate for each of the given ways to split along the other axes. Their stages, along the first axis,
@@ -67,8 +68,8 @@ fn local_program(
     Ok(local)
 }
 
-/// Returns the names of the nodes at which all stages but the first begin, chosen such that the slowest stage takes
-/// least time. There are fewer stages than requested if the program is too short.
+/// Returns the names of the nodes at which all stages but the first begin, chosen to minimise the time of the slowest
+/// stage. There are fewer stages than requested if the program is too short.
 fn begins(task: &Task, machine: &Machine, n_stages: usize) -> Result<Vec<String>> {
     let graph = task.graph;
     let local = Local::new(graph, task.sizes)?;
@@ -165,7 +166,7 @@ fn places(graph: &Graph, crossing: &[f64], until: &[f64]) -> Vec<(usize, String)
 }
 
 /// Returns the number of micro-batches to use, and the estimate for it. A larger number replaces a smaller one if it
-/// saves at least the fraction [`WORTH`] of the time.
+/// saves more than the fraction [`WORTH`] of the time.
 fn best(task: &Task, machine: &Machine, local: &Graph, begins: &[String]) -> Result<(usize, Estimate)> {
     let stage_of = stages_by_origin(task.graph, local, begins)?;
     let batch = batch(task.graph);

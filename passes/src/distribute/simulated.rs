@@ -18,7 +18,7 @@ use sardonyx_kernels::Rates;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::rc::Rc;
 
-/// With at most this many ranks, compute times follow from each rank's own sizes; with more, from those of the first.
+/// With at most this many ranks, compute times follow from each rank's own sizes; with more, from the sizes of rank 0.
 const OWN_SIZES_MAX: usize = 64;
 
 /// An action of a rank, with times in microseconds from the start of the call.
@@ -92,8 +92,8 @@ pub fn simulated(
     let locals = sizes[..sized].iter().map(|sizes| Local::with_coordinates(graph, sizes.clone()));
     let locals = locals.collect::<Result<Vec<Local>>>()?;
     let (mut simulation, mut schedules) = (Simulation::new(topology, n), Schedules::default());
-    // `under_way`: when the current exchange ends, by rank. `waited`: the time of the last wait, by rank. `made`: when
-    // the operand of each collective is ready, by rank.
+    // All times are by rank. `under_way`: when the current exchange ends. `waited`: when the rank's last wait ended.
+    // `made`: when the operand of each collective is ready.
     let mut under_way: Option<(Value, Vec<f64>)> = None;
     let mut waited = vec![0.0f64; n];
     let operands = graph.nodes.iter().filter(|node| collective(node).is_some()).map(|node| graph.root(node.args[0]));
@@ -104,7 +104,7 @@ pub fn simulated(
         let ranks = &takes[v.index()];
         let exchange = collective(node);
         if exchange.is_some() && !ranks.contains(&true) {
-            // Nobody reads the result, so calls do not compute it.
+            // No rank reads the result, so calls do not execute the collective.
             continue;
         }
         // Compute times by rank.

@@ -12,15 +12,15 @@ pub struct Space<'g> {
     pub graph: &'g Graph,
     pub ranks: Ranks,
     pub fixed: Vec<bool>,
-    /// By value: the signatures with which it can be computed, the first one whole on every rank; empty for fixed and
-    /// for dead values.
+    /// By value: the signatures with which it can be computed. The first one computes the whole value on every rank.
+    /// Fixed and dead values have none.
     pub ways: Vec<Vec<Signature>>,
     /// By value: its consumers.
     pub readers: Vec<Vec<Value>>,
     /// By value: whether it is an output.
     is_output: Vec<bool>,
     pub elements: Vec<f64>,
-    /// By value: the number of multiplications of a contraction.
+    /// By value: the number of multiplications of a contraction; 0 for other operations.
     pub products: Vec<f64>,
     sizes: &'g Sizes,
 }
@@ -66,7 +66,8 @@ impl<'g> Space<'g> {
         Ok(d.eval_named(&|name| self.sizes.get(name).copied())? as f64)
     }
 
-    /// Whether the caller gets the whole value. A cache that grows in place stays distributed instead.
+    /// Returns whether the value is an output that the caller receives whole. A cache that grows in place stays
+    /// distributed instead.
     pub fn is_wanted_whole(&self, v: Value) -> bool {
         self.is_output[v.index()] && !matches!(self.graph.node(v).op, Op::Append { .. })
     }

@@ -138,7 +138,7 @@ fn a_plan_is_within_the_memory_or_none_is_given() {
             times: Times::new(&topology),
         };
         let free = plan(&task(None)).unwrap();
-        // Micro-batches of a fixed batch may have too few rows.
+        // Only pipelines may have no estimate: micro-batches of a fixed batch may have too few rows.
         assert!(free[0].fits && free.iter().all(|c| c.estimate.is_ok() || c.stages.is_some()), "{free:?}");
         let times: Vec<f64> = free.iter().filter_map(|c| Some(c.estimate.as_ref().ok()?.time_us())).collect();
         assert!(times.windows(2).all(|pair| pair[0] <= pair[1]), "the fastest is first");
@@ -180,7 +180,7 @@ fn best_over_hosts(between_hosts_gb_s: f64) -> Candidate {
     }
     graph.outputs = vec![("y".into(), x)];
     let sizes = Sizes::new();
-    // A quarter of the weights, and some space for activations.
+    // The memory of a rank in bytes: a quarter of the weights, and some space for activations.
     let memory = Some(14e6);
     let task = Task {
         graph: &graph,
@@ -214,7 +214,7 @@ fn cubes_are_cut_along_all_three_extents() {
     let all = plan(&task).unwrap();
     let found = all.iter().find(|c| c.found_by == FoundBy::SearchFromGrid).unwrap();
     assert_eq!(found.mesh, [2, 2, 2]);
-    // Each rank multiplies an eighth.
+    // Each rank computes an eighth of the products.
     let whole = 2.0 * 2.0 * 4096f64.powi(3) / rates().contract_ops_per_s * 1e6;
     let estimate = found.estimate.as_ref().unwrap();
     assert!(estimate.compute_us < whole / 8.0 * 1.3, "{} of {whole}", estimate.compute_us);

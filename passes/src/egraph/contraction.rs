@@ -29,7 +29,7 @@ pub static RULES: &[Rule] = &[
         permutation_into_constant,
     ),
     code("gather-of-contract", Exact, "(gather (contract ?x param) permutation)", gather_result),
-    // An infinite or NaN weight may now be multiplied by a zero that it did not meet before.
+    // The new contractions may multiply an infinite or NaN weight by a zero by which the old ones do not multiply it.
     code("rows-into-constant", FiniteOnly, "(contract (mul ?x (broadcast param)) param)", rows_into_constant),
     code("columns-into-constant", FiniteOnly, "(mul (contract ?x param) (broadcast param))", columns_into_constant),
     code("contract-of-constants", FiniteOnly, "(contract (contract ?x param) param)", associate),
@@ -121,7 +121,7 @@ fn replaced(side: &[char], with: &[(char, Vec<char>)]) -> Vec<char> {
 
 /// reshape(contract "bsk,kn->bsn"(x, y), [b, s, h, d]) => contract "bsk,khd->bshd"(x, reshape(y))
 ///
-/// Only where the reshaped operand is constant, so that the reshape costs nothing.
+/// The rule applies only where the reshaped operand is constant, so that the reshape costs nothing.
 fn split_result(s: &Site) -> Vec<Expr> {
     let mut out = vec![];
     for (spec, n) in s.find(s.arg(0), spec_of) {
@@ -354,7 +354,7 @@ fn gather_result(s: &Site) -> Vec<Expr> {
     s.find(s.arg(0), spec_of).filter_map(moved).collect()
 }
 
-/// contract(contract(x[m, k], y[k, l]), z[l, n]) => contract(x, contract(y, z)): two linear maps are one
+/// contract(contract(x[m, k], y[k, l]), z[l, n]) => contract(x, contract(y, z)): two linear maps become one
 fn associate(s: &Site) -> Vec<Expr> {
     let Some(outer) = spec_of(s.op()).filter(|_| s.is_constant(s.arg(1))) else { return vec![] };
     let mut out = vec![];

@@ -5,12 +5,12 @@
 //!
 //! * contractions, reductions, gathers and concatenations take a launch each, and read and write memory; reductions are
 //!   charged only a fraction of their reads, because their operands are often computed in the same kernel;
-//! * elementwise functions are fused into those: their operations count, and a fraction of the bytes they write; a map
-//!   of only inputs, parameters and caches takes a launch of its own, and so does a map of a slice;
-//! * scaling the result of a contraction is free: its kernel scales the result as it writes it;
+//! * elementwise functions are fused into these kernels: their operations count, and a fraction of the bytes that they
+//!   write; a map of only inputs, parameters and caches takes a launch of its own, and so does a map of a slice;
+//! * scaling the result of a contraction is free: the contraction's kernel scales the result as it writes it;
 //! * transposes are charged the same fraction of their reads and writes; broadcasts are index arithmetic, and so are
-//!   slices where the device's kernels read them in place; reshapes cost little more;
-//! * concatenations of parameters cost nothing where they are done when the artifact is written;
+//!   slices where the device's kernels read them in place; reshapes cost at most a small part of a launch;
+//! * concatenations of parameters cost nothing where parameters are concatenated when the artifact is written;
 //! * other expressions over parameters cost nothing where weights are prepared at compile time. Elsewhere every call
 //!   would compute them, so maps, contractions, concatenations and gathers of parameters have a prohibitive cost.
 
@@ -23,7 +23,7 @@ use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_dialects::sdx::{Op, Role, TensorType};
 use sardonyx_kernels::Target;
 
-/// What the cost model needs to know about a device, and about the passes after the e-graph.
+/// Properties of a device, and of the passes after the e-graph, on which costs depend.
 #[derive(Clone, Debug)]
 pub struct Rates {
     /// Bandwidth of the memory that holds tensors between kernels, in bytes per second.
@@ -71,7 +71,7 @@ const FUSED: f64 = 0.125;
 impl Rates {
     /// Returns the cost of a node, at least 1; `extent` returns the value of a symbol.
     pub fn picoseconds(&self, s: &Site, extent: &dyn Fn(&str) -> i64) -> u64 {
-        // Every node costs at least 1, so that of two graphs with equal costs the one with fewer nodes wins.
+        // Every node costs at least 1, so that of two otherwise equally cheap graphs the one with fewer nodes wins.
         let one = 1;
         if s.is_constant(s.class) && (self.prepares_weights || s.splat(s.class).is_some()) {
             return one;
@@ -211,7 +211,8 @@ pub fn nominal(lo: i64, hi: Option<i64>) -> i64 {
     USUAL.other.clamp(lo, hi.unwrap_or(i64::MAX).max(lo))
 }
 
-/// Returns a key that orders nodes of equal cost, because the choice must not depend on how the graph was written.
+/// Returns a key by which the nodes of a class are sorted, so that the choice among nodes of equal cost does not depend
+/// on the order of the graph's nodes.
 pub fn spelling(op: &Op) -> String {
     format!("{} {op:?}", names(op).last().unwrap_or(&""))
 }

@@ -41,7 +41,8 @@ pub struct Link {
     pub after: String,
 }
 
-/// Explains the nodes of the graph `after`, given with their e-graph nodes; `before` has the classes of its values.
+/// Explains the nodes of the graph `after`, given with the class and the e-graph node of each; the graph `before` is
+/// given with the classes of its values.
 pub fn explanations(
     egraph: &EGraph,
     rules: &[Rule],

@@ -67,7 +67,7 @@ fn classes<'a>(egraph: &'a EGraph, graph: &Graph, ids: &[Id], rates: &Rates) -> 
     out
 }
 
-/// Chooses for each class its first node in the original function; for classes that rules created, the greedy choice.
+/// Chooses for each class its first node in the original function; classes that rules created keep the greedy choice.
 fn as_it_was(egraph: &EGraph, graph: &Graph, ids: &[Id], classes: &Classes) -> Option<Choice> {
     let mut choice = super::extract::greedy(&classes.problem);
     let mut done = vec![false; choice.len()];
@@ -123,7 +123,7 @@ fn write(
         out,
         nodes: vec![],
     };
-    // Inputs stay, used or not; of other nodes only those that are needed, in the original order.
+    // Inputs stay even if they are unused; other nodes stay only if they are needed. The original order is kept.
     for (v, node) in graph.values() {
         if matches!(node.op, Op::Input { .. }) || needed[class(v)] {
             w.emit(class(v))?;
@@ -190,8 +190,8 @@ fn mentioned(op: &Op, dims: &[sardonyx_base::Dim]) -> Vec<String> {
     op.dims().into_iter().chain(dims).flat_map(|d| d.names()).map(|s| s.to_string()).collect()
 }
 
-/// Names of origins, which are numbered so that lists of them can be joined quickly, because the list of every old node
-/// is joined to those of others.
+/// Names of origins by number. Lists of numbers are joined faster than lists of names, and the list of each old node is
+/// joined to other lists.
 struct Origins<'a> {
     names: Vec<&'a str>,
     /// By name: the number of the last join in which the name occurred.

@@ -55,8 +55,8 @@ pub enum Condition {
     Finite,
     NonNegative,
     NeverNan,
-    /// No consumer rounds the site to integers, where a different last bit could give another integer. Tests the site
-    /// itself, whichever variable the rule names.
+    /// No consumer rounds the site to integers, where a different last bit could give another integer. The condition
+    /// tests the site itself, whichever variable the rule names.
     Unrounded,
 }
 

@@ -17,10 +17,10 @@ pub struct Limits {
     pub sites_max: usize,
 }
 
-/// One equality that a rule found: the reason why an operation is there.
+/// One equality that a rule found: the reason why operation `to` is in a class that has operation `from`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// Index among all equalities that were allowed.
+    /// Index of the step in `Run::steps`.
     pub found: usize,
     pub rule: usize,
     pub class: Id,
@@ -32,7 +32,7 @@ pub struct Step {
 pub struct Run {
     pub steps: Vec<Step>,
     pub iterations: usize,
-    /// Whether a limit ended the saturation.
+    /// Whether a limit or a refusal by `allow` ended the saturation.
     pub limited: bool,
     /// Number of equalities added, by compiled rule.
     pub fired: Vec<usize>,
@@ -57,8 +57,8 @@ struct Match {
 /// returns whether the equality may be added.
 pub type Allow<'a> = &'a mut dyn FnMut(usize, usize) -> bool;
 
-/// Adds the equalities that rules find, until nothing is new or a limit is reached. With `allow_finite`,
-/// finite-only rules apply to all values, not only to those proved finite.
+/// Adds the equalities that rules find, until nothing is new, a limit is reached or `allow` refuses. With
+/// `allow_finite`, finite-only rules apply to all values, not only to those proved finite.
 pub fn saturate(
     egraph: &mut EGraph,
     rules: &[Compiled],

@@ -1,9 +1,9 @@
 //! kernels  =>  fewer, larger kernels: the cheapest legal fusions of producers with consumers that the search finds
 //!
-//! Maps that are free to recompute are inlined into their consumers first; this can cost a launch where the consumers
-//! and the map's producer could have been fused with the map. The remaining program is divided into regions, between
-//! which nothing can be fused. For each region, the fusions with the least estimated time to move words and execute
-//! operations (`cost`) are searched (`search`). Equal regions, such as those of repeated layers, are searched once. If
+//! Maps that are free to recompute are inlined into their consumers first. This can cost a launch where the map's
+//! producer, the map and its consumers could have become one kernel. The remaining program is divided into regions,
+//! between which nothing can be fused. For each region, `search` looks for the fusions with the least estimated time to
+//! move words and execute operations (`cost`). Equal regions, such as those of repeated layers, are searched once. If
 //! the search finds nothing better, the rules are applied in order (`rules`). Finally, a function that narrows a
 //! reduction's result before it is padded is fused into the reduction (`padding`). Programs of more than `STEPS_MAX`
 //! steps are processed in parts, so that the compile time stays linear in their length.

@@ -19,7 +19,8 @@ pub enum Move {
     Epilogue { producer: usize, consumer: usize },
     /// Fuses two kernels that iterate over the same rows.
     Rows { producer: usize, consumer: usize },
-    /// Fuses the kernels of attention: those of scores and weights, and the weighted sum, which is this step.
+    /// Fuses the kernels of attention, which compute the scores, the weights and the weighted sum; step `sum` computes
+    /// the weighted sum.
     Attention { sum: usize },
 }
 
@@ -105,7 +106,7 @@ impl Move {
                 let stays = readers(program, uses, producer).len() > 1
                     || program.steps[producer].results.iter().any(|r| program.is_output(*r));
                 // The attention kernels of a model's layers are often equal; a map inlined into one of them would make
-                // that one differ from the others.
+                // it differ from the others.
                 let attends = kernel(&program.steps[consumer]).is_some_and(|k| k.class() == Class::Attention);
                 stays && !attends && inline_maps::is_legal(program, uses, producer, consumer)
             }

@@ -8,8 +8,8 @@ use sardonyx_dialects::flow::program::Id;
 use sardonyx_dialects::flow::{Class, FlowOp, Program, Step};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// A map with more consumers than this is in no region with them, because it could connect a whole network into one
-/// region.
+/// A step with more consumers than this is not put into a region with them, because it could connect a whole network
+/// into one region.
 const READERS_MAX: usize = 4;
 
 /// Larger regions are searched in consecutive parts, because each move that is tried takes time proportional to the

@@ -1,4 +1,4 @@
-//! small random programs  =>  the pass finds the cheapest of all possible fusions
+//! small random programs  =>  the fusions that the pass finds are the cheapest ones, or cost one launch more
 
 use super::cost::Costs;
 use super::moves::moves;
@@ -87,8 +87,8 @@ fn identity(rank: usize) -> Vec<Dim> {
     (0..rank).map(var).collect()
 }
 
-/// Builds three to five kernels of these kinds: maps of one value, of two values, or of a matrix and a value per row;
-/// transposes; reductions along rows; contractions.
+/// Builds a program of three to five kernels of these kinds: maps of one matrix, of two matrices, or of a matrix and a
+/// value per row; transposes; reductions along rows; contractions.
 fn random_program(seed: u64) -> Program {
     let random = &mut Random::new(seed);
     let n = Dim::constant(random.pick(&[1, 64, 512]));
@@ -228,7 +228,7 @@ fn parts_may_have_more_containers_than_before() {
     assert_eq!((validation.check(&whole), validation.checked), (None, 1), "{}\n{}", key(&start), key(&longer));
 }
 
-/// If no states may be explored, the result is at least as good as that of the rules.
+/// The search's result is at least as good as that of the rules, even if the search may explore no states.
 #[test]
 fn without_room_to_search_the_rules_count() {
     let costs = costs();

@@ -3,7 +3,7 @@
 //!
 //! A group is a range of the K dimension whose weights share a scale and an offset. The offset is a minimum weight, or
 //! the zero point that remains once codes are signed. The offset is multiplied by the sum of operand A over the group,
-//! which a separate kernel computes. A is read as bytes if its producer computes bytes with one scale per row,
+//! which a separate kernel computes. Operand A is read as bytes if its producer computes bytes with one scale per row,
 //! otherwise as f32. The zero point of A is multiplied by the sum of a column's weights, which is computed when the
 //! artifact is written.
 
@@ -26,8 +26,8 @@ use sardonyx_kernels::device_spec::BYTE_SHIFT;
 use sardonyx_kernels::products;
 use std::sync::Arc;
 
-/// Maximum number of products that an i32 can accumulate: each product is of a byte and a 4-bit code, which registers
-/// hold multiplied by 16.
+/// Maximum number of products that an i32 accumulates without overflow: the factors of a product are a byte and a 4-bit
+/// code, which registers hold multiplied by 16.
 const PRODUCTS_MAX: i64 = 1 << 16;
 
 /// A contraction with codes that have a scale for each group.
@@ -52,9 +52,9 @@ struct Right {
     load: usize,
     param: Id,
     source: Source,
-    /// Index at which the new kernel reads the parameter, and the values of the dequantising kernel's variables at this
-    /// index.
+    /// Index at which the new kernel reads the parameter.
     index: Vec<Dim>,
+    /// The dequantising kernel's variables in terms of the new kernel's.
     vars: Vec<Dim>,
     maker: usize,
     code: Code,
@@ -403,8 +403,8 @@ fn signed(program: &mut Program, right: &Right) -> Id {
     container.map_or(right.param, |container| made_of(program, &right.source, Transform::Signed, container))
 }
 
-/// Returns the sum of each column's weights, computed by a kernel of parameters only, and the index at which the
-/// contraction reads it.
+/// Returns the sum of each column's weights, which a kernel computes from parameters only, and the index at which the
+/// contraction reads the sums.
 fn column_sums(program: &mut Program, at: usize, site: &Site, right: &Right) -> Option<(Id, Vec<Dim>)> {
     let step = &program.steps[at];
     let (old, origins) = (kernel(step)?, step.origins.clone());

@@ -19,8 +19,9 @@ pub struct Found {
     pub layouts: Vec<(Id, Layout)>,
     /// Total cost of all kernels, in ps.
     pub cost: u64,
-    /// Total cost if each kernel had the layouts that are best for it alone.
+    /// Total cost if each kernel had the layouts that are best for it alone, in ps.
     pub best_alone: u64,
+    /// Total cost if all containers were row-major, in ps.
     pub plain: u64,
 }
 

@@ -15,7 +15,8 @@ use sardonyx_kernels::ptx::gemm::Factors;
 use sardonyx_kernels::{KernelDef, Words, lower};
 use std::collections::BTreeMap;
 
-/// Minimum number of query rows that share keys and values; with fewer, rounding these costs more than it saves.
+/// Minimum number of query rows that share keys and values; with fewer rows, rounding the keys and values costs more
+/// than it saves.
 const ROWS_MIN: i64 = 8;
 
 /// Returns the kernel with rounded operands; the error is the reason why the kernel is not changed.
@@ -30,8 +31,8 @@ pub fn narrowed(k: &Kernel) -> Result<Kernel, &'static str> {
     if narrow { Ok(new) } else { Err("its factors are not read where they lie") }
 }
 
-/// Returns the kernel for GPUs, and the operands of which it reads rounded copies, in the order of these copies, which
-/// are the kernel's last operands: a GPU can copy tiles of bf16 to shared memory unchanged. Factors that the kernel
+/// Returns the kernel for GPUs, and the operands of which it reads rounded copies, because a GPU can copy tiles of bf16
+/// to shared memory unchanged. The copies are the kernel's last operands, in the same order. Factors that the kernel
 /// computes from loaded values are rounded in the kernel. The error is the reason why the kernel is not changed.
 pub fn narrowed_for_gpu(k: &Kernel) -> Result<(Kernel, Vec<usize>), &'static str> {
     let def = lower(k).map_err(|_| "it has no code")?.def;

@@ -3,9 +3,9 @@
 //! On a CPU, *scheduled* words are the words that a core would fetch from beyond its largest private cache if it
 //! executed the whole launch, and the words that it would write. The model finds the outermost loop whose complete
 //! working set fits the cache. An operand is fetched once per execution of this loop. However, if the next outer loop
-//! does not index the operand, the operand is fetched once for all iterations of that outer loop. Whole cache lines,
-//! other users of the cache and sharing between cores are ignored. On a GPU, scheduled words are those that warps
-//! request from global memory, in sectors (`GpuKernel::movement`).
+//! does not index the operand, the operand is fetched once for all iterations of that outer loop. The size of cache
+//! lines, other users of the cache and sharing between cores are ignored. On a GPU, scheduled words are those that
+//! warps request from global memory, in whole sectors (`GpuKernel::movement`).
 //!
 //! The *lower bound* is the maximum of the algebraic words and, for a contraction with `p` multiplications, 2·p / √S −
 //! 2·S·cores: with S words of fast memory per core, no matrix multiplication can move fewer words ("A Tight I/O Lower
@@ -56,8 +56,8 @@ pub fn scheduled(lowered: &Lowered, params: &[i64], once: &[i64], memory: &FastM
     traffic.iter().enumerate().map(|(b, t)| t.scheduled * SECTOR_BYTES / bytes(b)).collect()
 }
 
-/// Returns a lower bound on the words of a kernel that moves `once` algebraic words in all; `products` are the
-/// number of multiplications and the element type of a contraction, `None` for other kernels.
+/// Returns a lower bound on the words that a kernel with `once` algebraic words moves; `products` has the number of
+/// multiplications and the element type of a contraction, and is `None` for other kernels.
 pub fn lower_bound(once: i64, products: Option<(i64, DType)>, memory: &FastMemory) -> i64 {
     let Some((products, dtype)) = products else { return once };
     let fast = memory.bytes as f64 / dtype.bytes() as f64;

@@ -72,7 +72,7 @@ fn parts_of_a_whole_do_not_count_twice() {
     assert_eq!(reads(&["s", "32"], &["s", "32"], &halves[2..]), exact("16*s"));
 }
 
-/// One part of a concatenation along an axis of symbolic length, and one column of three.
+/// One part of a concatenation along an axis of symbolic length, and the last 32 of 96 columns.
 #[test]
 fn a_guard_says_how_much_is_read() {
     let part: (&[&str], _) = (&["%0", "%1 - past"], Some((1, "past", "past + seq")));

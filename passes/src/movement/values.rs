@@ -1,7 +1,7 @@
 //! graph  =>  the words that each operator would move as a separate kernel: the baseline for fusion
 //!
-//! `Graph::operators` defines the operators, one per ONNX node, and the values that they read. An operator reads each
-//! element that its operands view once, and writes its results once.
+//! `Graph::operators` defines the operators, one per ONNX node, and the values that they read. Each element that an
+//! operator's operands view is read once, and each element of its results is written once.
 
 use super::{Count, Sure, Words};
 use sardonyx_base::Dim;
@@ -92,8 +92,8 @@ impl Values<'_> {
         }
     }
 
-    /// Whether the operator reads one value through disjoint slices, each adjacent to the next along one axis, possibly
-    /// reshaped.
+    /// Returns whether the operator reads one value through slices, possibly reshaped, each of which ends before the
+    /// next begins along some axis.
     fn are_apart(&self, read: &Read) -> bool {
         let Some(mut slices) = read.through.iter().map(|(v, _)| self.slice(*v)).collect::<Option<Vec<_>>>() else {
             return false;

@@ -8,7 +8,7 @@ use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_dialects::sdx::{Graph, Op, Operator, Role, Value};
 use std::collections::BTreeMap;
 
-/// The operator classes of "Data Movement Is All You Need" (2021), plus attention as one kernel and pure copies.
+/// The operator classes of "Data Movement Is All You Need" (2021), and two more: attention as one kernel, and copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     /// Sums of products, with the functions after them.
@@ -77,8 +77,9 @@ fn only_moved(kernel: &Kernel, k: usize) -> bool {
     }
 }
 
-/// Returns the number of floating-point operations of an operator at the sdx level: one per scalar function and per
-/// reduced element, none for data movement.
+/// Returns the number of floating-point operations of an operator at the sdx level: one per element of a scalar
+/// function's result, except for select, one per reduced element, and two per product of a contraction. Only operations
+/// with float results count.
 pub fn operator_flops(graph: &Graph, operator: &Operator) -> Dim {
     let elements = |v: Value| graph.ty(v).elements();
     let of = |v: &Value| {

@@ -121,7 +121,7 @@ fn softmax_precision(node: &Node, dtype: DType) -> Result<DType> {
     }
 }
 
-/// How many keys to the left and to the right a query sees; `None` if there is no limit.
+/// Returns how many keys to the left and to the right a query sees; `None` if there is no limit.
 fn window_bounds(node: &Node) -> Result<[Option<i64>; 2]> {
     let side = |name: &str| match node.int_or(name, -1)? {
         -1 => Ok(None),
@@ -178,8 +178,8 @@ pub fn soft_cap(b: &mut Builder, x: Value, cap: f64) -> Result<Value> {
     b.map_const(ScalarFn::Mul, inner, cap)
 }
 
-/// Returns what a mask adds to the scores. Since opset 24 a mask may be shorter than the keys; it then hides the
-/// remaining keys.
+/// Returns the tensor that a mask adds to the scores. Since opset 24 a mask may be shorter than the number of keys; it
+/// then hides the remaining keys.
 fn mask_bias(b: &mut Builder, node: &Node, mask: Value, scores: Value) -> Result<Value> {
     let dtype = b.dtype(scores);
     let bias = match b.dtype(mask) {

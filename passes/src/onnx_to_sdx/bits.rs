@@ -51,7 +51,8 @@ pub fn modulo(b: &mut Builder, node: &Node) -> Outputs {
     }])
 }
 
-/// Computes r = rem(x, y), and adds y if r is not 0 and its sign is not that of y. If r is 0, it takes the sign of y.
+/// Computes r = rem(x, y), and adds y if r is not 0 and its sign is not that of y. If r is 0, the result is a zero with
+/// the sign of y.
 fn by_divisor(b: &mut Builder, x: Value, y: Value) -> Result<Value> {
     let args = b.broadcast_all(&[x, y])?;
     let (x, y) = (args[0], args[1]);

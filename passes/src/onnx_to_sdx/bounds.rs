@@ -5,10 +5,10 @@ use sardonyx_base::{DType, Dim, Result};
 use sardonyx_dialects::scalar::{Conversion, ScalarFn};
 use sardonyx_dialects::sdx::{Op, Value};
 
-/// Maximum number of operations that are followed: exporters build indices from fewer.
+/// Maximum length of a chain of operations that is followed; exporters build indices from shorter chains.
 const DEPTH_MAX: usize = 16;
 
-/// Range of an integer tensor: its least value and one more than its greatest. Both occur, if there are elements.
+/// Range of an integer tensor: its least value, and its greatest value plus 1. Both values occur if there are elements.
 struct Range {
     lo: Dim,
     hi: Dim,
@@ -16,8 +16,8 @@ struct Range {
     axes: Vec<usize>,
 }
 
-/// Makes the call check that an index is in 0..extent, by its range. Returns `false` if the range is not known, in
-/// which case each element has to be checked.
+/// Makes every call check that the greatest element of an index is below `extent`. Returns `false` if the range of the
+/// index is not known, or if its elements may be negative; each element then has to be checked.
 pub fn require_inside(b: &mut Builder, index: Value, extent: &Dim) -> Result<bool> {
     let Some(range) = follow(b, index, DEPTH_MAX) else { return Ok(false) };
     if !range.lo.provably_ge(&Dim::constant(0), &|s| b.graph.symbol_lo(s)) {
@@ -43,7 +43,7 @@ fn follow(b: &Builder, v: Value, depth: usize) -> Option<Range> {
         Op::Broadcast { dims } => moved(operand()?, &|a| Some(dims[a])),
         Op::Transpose { perm } => moved(operand()?, &|a| perm.iter().position(|&p| p == a)),
         Op::Reshape => moved(operand()?, &|a| same_axis(&b.ty(node.args[0]).dims, &node.ty.dims, a)),
-        // A narrower type might wrap.
+        // Values may wrap in types of fewer than 32 bits.
         Op::Convert(Conversion::Value) if matches!(node.ty.dtype, DType::I64 | DType::I32) => operand(),
         Op::Map(ScalarFn::Add) => sum(operand()?, follow(b, node.args[1], depth)?),
         Op::Map(ScalarFn::Mul) => {
@@ -59,7 +59,7 @@ fn follow(b: &Builder, v: Value, depth: usize) -> Option<Range> {
     }
 }
 
-/// Range of a sum. The extremes add up only where the two operands vary along different dimensions.
+/// Range of a sum; `None` if both operands vary along a common dimension, because their extremes may then not coincide.
 fn sum(a: Range, b: Range) -> Option<Range> {
     let independent = a.axes.iter().all(|axis| !b.axes.contains(axis));
     let axes = [a.axes, b.axes].concat();

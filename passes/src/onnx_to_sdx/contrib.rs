@@ -13,13 +13,14 @@ use sardonyx_dialects::sdx::{Op, Value};
 
 type Outputs = Result<Vec<Value>>;
 
-/// com.microsoft EmbedLayerNormalization: the normalised sum of three embeddings, and the number of keys per row.
+/// com.microsoft EmbedLayerNormalization: the normalised sum of two or three embeddings, the number of keys per row,
+/// and the sum.
 pub fn embed_layer_normalization(b: &mut Builder, node: &Node) -> Outputs {
     embedded(b, node, node.optional(8), &|_, _, v| Ok(v))
 }
 
-/// As [`embed_layer_normalization`], for quantised inputs: tables, scale and bias have scales from input 8 and zero
-/// points from input 13 on.
+/// As [`embed_layer_normalization`], for quantised inputs: the quantisation scales of the tables, of the scale and of
+/// the bias are inputs 8 to 12, and their zero points are inputs 13 to 17.
 pub fn quantized_embed_layer_normalization(b: &mut Builder, node: &Node) -> Outputs {
     embedded(b, node, None, &|b, at, v| {
         let (scale, zero) = (b.single(node.input(at + 6)?)?, b.single(node.input(at + 11)?)?);

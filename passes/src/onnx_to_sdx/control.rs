@@ -69,8 +69,9 @@ pub fn if_(b: &mut Builder, node: &Node) -> Outputs {
     });
     let otherwise = match (both, equality(b, condition)) {
         (Ok(otherwise), _) => otherwise,
-        // PyTorch exports `squeeze` of a dimension that may be 1 as such an If, and the nodes after it fit the rank of
-        // only one branch. The then branch is taken, and the dimensions that the condition compares must be equal.
+        // PyTorch exports `squeeze` of a dimension that may be 1 as an If whose branches differ in rank, and the nodes
+        // after the If fit the rank of only one branch. The then branch is taken, and the dimensions that the condition
+        // compares must be equal.
         (Err(_), Some((l, r))) => {
             b.unify(&l, &r)?;
             return lower_block(b, branches[0], &[]);

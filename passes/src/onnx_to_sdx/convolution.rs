@@ -91,7 +91,7 @@ pub fn groups(node: &Node) -> Result<i64> {
     if n < 1 { Err(node.error("E0106", format!("`group` = {n} is not positive"))) } else { Ok(n) }
 }
 
-/// Checks that the kernel has the operand's rank and, where `kernel_shape` is given, those spatial extents.
+/// Checks that the kernel has the operand's rank and, if `kernel_shape` is given, these spatial extents.
 fn check_kernel(b: &mut Builder, node: &Node, x: Value, w: Value) -> Result<()> {
     if b.rank(w) != b.rank(x) {
         return Err(node.error("E0201", format!("the kernel {} does not fit {}", b.ty(w), b.ty(x))));
@@ -174,9 +174,9 @@ pub fn merge_groups(b: &mut Builder, y: Value) -> Result<Value> {
     b.reshape(y, &merged)
 }
 
-/// ConvTranspose. The offsets of an undilated kernel fall into `stride` phases per axis (`by_phases`). For a dilated
-/// kernel the gather variant is used: the flipped kernel is applied to the operand with stride - 1 zeros between its
-/// elements and zeros around it.
+/// ConvTranspose. The offsets of an undilated kernel fall into `stride` phases per axis (`by_phases`). Otherwise, such
+/// as for a dilated kernel, the flipped kernel is applied to the operand with stride - 1 zeros between its elements and
+/// zeros around it.
 pub fn conv_transpose(b: &mut Builder, node: &Node) -> Outputs {
     let (x, w) = (node.input(0)?, node.input(1)?);
     check_types(b, node, x, w)?;
@@ -206,8 +206,9 @@ pub fn conv_transpose(b: &mut Builder, node: &Node) -> Outputs {
 }
 
 /// y[.., s·p + f] = Σr x[.., p - r] w[.., s·r + f], with stride s: each phase f is a convolution of its own. All phases
-/// are computed as one contraction (`phases`). `None` where the sizes do not determine which part of the contraction is
-/// the result, and where nothing would be saved.
+/// are computed as one contraction (`phases`). Returns `None` if the sizes do not determine which part of the
+/// contraction is the result, if the kernel is dilated, if nothing would be saved because all strides are 1, or if
+/// there are more axes than letters in `PHASES`.
 fn by_phases(b: &mut Builder, windows: &Windows, strides: &[i64], (x, w): (Value, Value)) -> Result<Option<Value>> {
     let rank = windows.rank();
     let sizes: Option<Vec<i64>> = windows.sizes.iter().map(Dim::as_const).collect();
@@ -217,8 +218,8 @@ fn by_phases(b: &mut Builder, windows: &Windows, strides: &[i64], (x, w): (Value
     }
     let extents = b.dims(x)[3..].to_vec();
     let turns: Vec<i64> = sizes.iter().zip(strides).map(|(k, s)| (k + s - 1).div_euclid(*s)).collect();
-    // By axis: how many elements to cut before the result, and how many are missing after those that the phases
-    // compute.
+    // By axis: the number of computed elements before the result, which are cut off, and the number of elements of the
+    // result after the last computed one.
     let mut cuts = vec![];
     for i in 0..rank {
         let before = Dim::constant(sizes[i] - 1) - windows.low[i].clone();
@@ -275,8 +276,8 @@ const PHASES: &str = "xyzefh";
 
 /// The contraction of all phases: [n, g, c, place…, turn…], [g, c, o, (turn, phase)…]  =>  [n, g, o, (place, phase)…].
 /// The phases and output channels of a group are one dimension of columns, which are adjacent in the weights and in the
-/// result, however few channels there are. Of several groups with one output channel each, the phases are the only
-/// columns; they keep their axes, so that vectors can run along the groups.
+/// result, however few channels there are. If there are several groups with one output channel each, the phases are the
+/// only columns; they then keep their axes, so that vectors can run along the groups.
 fn phases(b: &mut Builder, (x, w): (Value, Value), rank: usize) -> Result<Value> {
     let (p, r) = (&"pqrstuvw"[..rank], &"ijklmabd"[..rank]);
     let dims = b.dims(w);

@@ -17,7 +17,7 @@ type Outputs = Result<Vec<Value>>;
 const BLOCK: i64 = 64;
 
 /// Number of levels of blocks: the totals of blocks are split into blocks again. The totals of the last level are
-/// combined by comparison; up to a length of 2^24 this takes fewer operations than the blocks themselves.
+/// combined by comparison; up to a length of 2^30 this takes fewer operations than the comparisons within the blocks.
 const LEVELS: usize = 2;
 
 #[derive(Clone, Copy)]
@@ -88,8 +88,9 @@ fn moved(b: &mut Builder, x: Value, axis: usize, step: i64, how: &Direction) -> 
     b.add_typed(Op::Pad { low }, &[part, nothing], Some(ty))
 }
 
-/// Combines prefixes within each block by comparison, then with the total of all blocks before it. The number of
-/// operations is linear in the length, which need not be known at compile time.
+/// Combines the prefixes within each block by comparison, and each prefix with the total of all earlier blocks. Except
+/// for the totals of the last level, the number of operations is linear in the length, which need not be known at
+/// compile time.
 fn by_blocks(b: &mut Builder, x: Value, how: &Direction, levels: usize) -> Result<Value> {
     let axis = b.rank(x) - 1;
     if levels == 0 {

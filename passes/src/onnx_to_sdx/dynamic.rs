@@ -32,8 +32,9 @@ fn element(b: &mut Builder, vector: Value, i: usize) -> Result<Value> {
     b.slice_axis(vector, 0, Dim::constant(i as i64), 1, Dim::constant(1))
 }
 
-/// Length of a vector that describes dimensions. If the vector's type does not give the length, it is `wanted`, which
-/// follows from the rank that the file declares. Errors: E0203 if neither is known.
+/// Returns the length of a vector that describes dimensions. If the vector's type does not give the length, the length
+/// is `wanted`, which follows from the rank that the file declares. Errors: E0201 if the operand is no vector, E0203 if
+/// neither length is known.
 pub fn vector_length(b: &mut Builder, node: &Node, vector: Value, wanted: Option<usize>) -> Result<usize> {
     let dims = b.dims(vector);
     let open = || node.error("E0203", "a rank is not known when the model is compiled");
@@ -50,7 +51,7 @@ pub fn vector_length(b: &mut Builder, node: &Node, vector: Value, wanted: Option
     }
 }
 
-/// The only element of a tensor as a scalar; the call checks dimensions that are not known to be 1.
+/// Returns the only element of a tensor as a scalar; every call checks the dimensions that are not known to be 1.
 pub fn scalar(b: &mut Builder, v: Value) -> Result<Value> {
     for i in 0..b.rank(v) {
         let own = b.dims(v)[i].clone();
@@ -205,7 +206,7 @@ fn aligned(b: &mut Builder, node: &Node, target: Value) -> Result<(usize, Value)
     Ok((rank, b.slice_axis(both, 0, n, 1, whole)?))
 }
 
-/// Repeats an axis to `size` if it has one element; otherwise it must have that many.
+/// Repeats an axis of one element `size` times; any other axis must have `size` elements.
 fn stretch(b: &mut Builder, x: Value, axis: usize, size: &Dim) -> Result<Value> {
     let (mut dims, own) = (b.dims(x), b.dims(x)[axis].clone());
     if own == *size {
@@ -271,7 +272,7 @@ pub fn slice(b: &mut Builder, node: &Node, x: Value, bounds: &Bounds) -> Result<
     let axes = axes_from_start(b, axes, rank)?;
     for axis in 0..rank {
         let here = equals(b, axes, axis as i64)?;
-        // Returns the entry of `vector` for this axis, or `otherwise`, which leaves the axis as it is.
+        // Returns the entry of `vector` for this axis; if there is none, `otherwise`, which leaves the axis unchanged.
         let say = |b: &mut Builder, vector: Value, otherwise: i64| -> Result<Value> {
             let neutral = number(b, otherwise, vector)?;
             let difference = b.map2(ScalarFn::Sub, vector, neutral)?;
@@ -307,7 +308,7 @@ fn slice_one(b: &mut Builder, x: Value, axis: usize, [start, end, step]: [Value;
     };
     let start = clamp(b, start, zero, most)?;
     let end = clamp(b, end, least, most)?;
-    // All steps longer than the extent take the same single element.
+    // A step longer than the extent takes only the element at `start`, so its exact length is irrelevant.
     let beyond = b.map2(ScalarFn::Add, extent, one)?;
     let before = b.map1(ScalarFn::Neg, beyond)?;
     let step = clamp(b, step, before, beyond)?;

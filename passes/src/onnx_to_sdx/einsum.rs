@@ -50,7 +50,7 @@ pub fn einsum(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![b.reshape(y, &dims)?])
 }
 
-/// One letter per dimension, including the dimensions that an ellipsis stands for.
+/// One letter per dimension of each operand and of the result, including the dimensions that an ellipsis stands for.
 struct Names {
     terms: Vec<Vec<char>>,
     result: Vec<char>,

@@ -1,4 +1,4 @@
-//! OneHot, Tile, Trilu, EyeLike, ReverseSequence  =>  comparisons and arithmetic with iota
+//! OneHot, Trilu, EyeLike, ReverseSequence  =>  comparisons and arithmetic with iota; Tile  =>  broadcast, reshape
 
 use super::builder::Builder;
 use super::coordinates::{
@@ -61,10 +61,11 @@ pub fn tile(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![b.reshape(spread, &wide)?])
 }
 
-/// A diagonal beyond this is outside every matrix; within it, adding a row index cannot overflow.
+/// Maximum magnitude of a diagonal's offset: a diagonal with a larger offset is outside every matrix, and adding a row
+/// index to an offset within this limit cannot overflow.
 const DIAGONAL_MAX: i64 = 1 << 62;
 
-/// Clamps the offset of a diagonal; one outside every matrix stays outside.
+/// Clamps the offset of a diagonal to ±`DIAGONAL_MAX`; a diagonal outside every matrix stays outside.
 fn bounded_diagonal(b: &mut Builder, k: Value) -> Result<Value> {
     if b.constants(k).is_some_and(|known| known.iter().all(|k| k.unsigned_abs() <= DIAGONAL_MAX as u64)) {
         return Ok(k);
@@ -113,7 +114,7 @@ pub fn eye_like(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![b.convert(on, dtype)?])
 }
 
-/// Reverses the first `length` positions of each sequence.
+/// Reverses the first `lengths[i]` positions of sequence i.
 pub fn reverse_sequence(b: &mut Builder, node: &Node) -> Outputs {
     let (x, lengths) = (node.input(0)?, indices(b, node, 1)?);
     let rank = b.rank(x);

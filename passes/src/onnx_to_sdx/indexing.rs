@@ -19,8 +19,8 @@ pub fn gather(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![b.add(Op::Gather { axis }, &[data, indices])?])
 }
 
-/// The indices (input 1) along an axis. Negative ones count from the end: select(i < 0, i + n, i), which folds away for
-/// constants.
+/// Returns input 1 as i64 indices along an axis. Negative indices count from the end: select(i < 0, i + n, i). The sums
+/// are computed here for constant indices, and left out if the call checks that the indices are in 0..n.
 pub fn places(b: &mut Builder, node: &Node, data: Value, axis: usize) -> Result<Value> {
     let indices = node.input(1)?;
     if !matches!(b.dtype(indices), DType::I32 | DType::I64) {
@@ -56,7 +56,7 @@ pub fn gather_nd(b: &mut Builder, node: &Node) -> Outputs {
     let batch = usize::try_from(node.int_or("batch_dims", 0)?).unwrap_or(usize::MAX);
     let (dims, index_dims) = (b.dims(data), b.dims(indices));
     let tuple = index_dims.last().and_then(Dim::as_const).and_then(|n| usize::try_from(n).ok());
-    // A length that is not known follows from the rank of the result.
+    // If the length of a tuple is not constant, it follows from the declared rank of the result.
     let declared = node
         .declared_rank
         .and_then(|rank| (dims.len() + index_dims.len()).checked_sub(rank.checked_add(batch)?)?.checked_sub(1));
@@ -124,8 +124,8 @@ pub fn wrapped(b: &mut Builder, index: Value, extent: &Dim, valid: &mut Option<V
     Ok(index)
 }
 
-/// One end of a slice, wrapped and clamped to lo..=hi as ONNX defines. The result is hi if that is below lo, as it is
-/// for a negative step on an empty axis.
+/// Returns one end of a slice, wrapped and clamped to lo..=hi as ONNX defines. If hi is below lo, as for a negative
+/// step on an empty axis, the result is hi.
 fn clamped(b: &Builder, node: &Node, end: &Dim, extent: &Dim, lo: Dim, hi: Dim) -> Result<Dim> {
     let bound = |s: &Symbol| b.graph.symbol_lo(s);
     // Exporters write "to the end" as a huge constant.
@@ -148,7 +148,7 @@ fn clamped(b: &Builder, node: &Node, end: &Dim, extent: &Dim, lo: Dim, hi: Dim) 
     Ok(if hi.provably_ge(&lo, &bound) { raised(lowered(wrapped)) } else { lowered(raised(wrapped)) })
 }
 
-/// Whether it is known for all calls if an end counts from the front or from the back.
+/// Returns whether an end of a slice has the same sign in all calls: a negative end counts from the back.
 fn sign_is_known(b: &Builder, end: &Dim) -> bool {
     if end.as_const().is_some() {
         return true;
@@ -170,7 +170,7 @@ fn slice_one(b: &mut Builder, node: &Node, x: Value, axis: usize, start: &Dim, e
     }
     let last = extent.clone() - one.clone();
     let start = clamped(b, node, start, &extent, zero.clone(), last)?;
-    // With a negative step, an end of "before the first" is -1 after wrapping.
+    // With a negative step, the end before the first element is -1 after wrapping.
     let end = match end.as_const() {
         Some(c) if c <= i32::MIN as i64 => -one,
         _ => clamped(b, node, end, &extent, -one.clone(), extent.clone() - one)?,
@@ -213,8 +213,8 @@ pub fn slice(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![x])
 }
 
-/// Split: the sizes are an attribute before opset 13, and an input since. Without them the parts are equal, except for
-/// a smaller last one.
+/// Split: the sizes are an attribute before opset 13, and an input since. If they are absent, all parts have equal
+/// sizes, except that the last one may be smaller.
 pub fn split(b: &mut Builder, node: &Node) -> Outputs {
     let x = node.input(0)?;
     let axis = node.axis(node.int_or("axis", 0)?, b.rank(x))?;

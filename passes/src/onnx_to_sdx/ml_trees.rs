@@ -1,8 +1,9 @@
 //! TreeEnsemble(x)  =>  all trees level by level: node = gather(next, node), once per level of the deepest tree
 //!
-//! The nodes of all trees are rows of constant tables, in which leaves point to themselves. Feature, children and f32
-//! threshold of a node are one number where the first two fit into 31 bits (`Packed`), because gathering takes most of
-//! the time. The weights of the leaves are another table, which is gathered at the end and reduced over the trees.
+//! The nodes of all trees are rows of constant tables, in which leaves point to themselves. Because gathering takes
+//! most of the time, the f32 threshold, the feature and the children of a node are packed into one i64 if feature and
+//! children fit into 31 bits (`Packed`). The weights of the leaves are another table, which is gathered at the end and
+//! reduced over the trees.
 
 use super::builder::Builder;
 use super::coordinates::{flat, gather_flat, iota};
@@ -16,7 +17,7 @@ use std::collections::BTreeMap;
 
 type Outputs = Result<Vec<Value>>;
 
-/// Maximum number of levels, each of which is a separate step of the program.
+/// Maximum number of levels; the program has separate operations for each level.
 const LEVELS_MAX: usize = 128;
 
 /// Maximum number of elements in the table of weights.
@@ -67,7 +68,8 @@ impl Forest {
         at
     }
 
-    /// Number of levels below the roots; an error if the nodes do not form trees.
+    /// Returns the number of levels below the roots. The error says that a root or child does not exist, or that there
+    /// are more than `LEVELS_MAX` levels, which is so for a cycle.
     fn levels(&self) -> std::result::Result<usize, String> {
         let n = self.len() as i64;
         let next = |at: i64| [self.on_true[at as usize], self.on_false[at as usize]];
@@ -89,16 +91,16 @@ impl Forest {
 
 /// A forest whose nodes are numbered so that the child for true is followed by the child for false.
 struct Packed {
-    /// For each node, from the highest to the lowest bits: child, feature, whether it has children, and in 32 bits the
-    /// threshold as f32. A leaf is its own child.
+    /// For each node, from the highest to the lowest bits: the child for true, the feature, a bit that is set if the
+    /// node has children, and in 32 bits the threshold as f32. A leaf is its own child.
     nodes: Vec<i64>,
     /// Number of bits of a feature.
     feature_bits: u32,
 }
 
 impl Packed {
-    /// Returns the forest with its nodes renumbered, and the numbers of each node. `None` if a node has two parents, or
-    /// if a number would have more than 31 bits. Nodes that belong to no tree are left out.
+    /// Returns the forest with its nodes renumbered, and its packed nodes; `None` if a node has two parents, or if
+    /// child, feature and bit of a node together need more than 31 bits. Nodes that belong to no tree are left out.
     fn new(forest: &Forest) -> Option<(Forest, Packed)> {
         let mut place: Vec<Option<usize>> = vec![None; forest.len()];
         let mut order: Vec<usize> = vec![];
@@ -149,7 +151,7 @@ impl Packed {
     }
 }
 
-/// How the weights of the trees become one score per target.
+/// How the weights of the leaves that a row reaches are combined into one score per target.
 struct Votes {
     n_targets: usize,
     aggregate: String,
@@ -200,8 +202,8 @@ fn scores(b: &mut Builder, node: &Node, x: Value, forest: &Forest, votes: &Votes
     }
 }
 
-/// Returns the weights of the leaves as [nodes, targets]. A weight that a leaf lacks is 0 for sums, the largest finite
-/// number for MIN and the lowest one for MAX.
+/// Returns the weights of the leaves as [nodes, targets]. A weight that a leaf lacks is 0 for SUM and AVERAGE, the
+/// largest finite number for MIN and the lowest one for MAX.
 fn weights(b: &mut Builder, node: &Node, dtype: DType, forest: &Forest, votes: &Votes) -> Result<Value> {
     let nothing = match (votes.aggregate.as_str(), dtype) {
         ("MIN", DType::F64) => f64::MAX,
@@ -232,7 +234,7 @@ fn weights(b: &mut Builder, node: &Node, dtype: DType, forest: &Forest, votes: &
     b.convert(table, dtype)
 }
 
-/// The next node in each tree for each row.
+/// Returns the next node, for each row and each tree.
 fn step(b: &mut Builder, x: Value, (forest, packed): (&Forest, Option<&Packed>), at: Value) -> Result<Value> {
     let dims = b.dims(at);
     let pick = |b: &mut Builder, table: Value| b.add(Op::Gather { axis: 0 }, &[table, at]);
@@ -288,7 +290,7 @@ fn step(b: &mut Builder, x: Value, (forest, packed): (&Forest, Option<&Packed>),
     b.convert(next, DType::I64)
 }
 
-/// What a node's number in `Packed` consists of; the children are i32.
+/// The parts of the packed numbers of nodes; the children are i32.
 struct Unpacked {
     threshold: Value,
     feature: Value,
@@ -326,7 +328,7 @@ fn compare(b: &mut Builder, forest: &Forest, kind: Test, pair: (Value, Value), a
             b.map1(ScalarFn::Not, equal)
         }
         Test::Member => {
-            // Each member is compared, in [n, trees, members], and counts if it belongs to the node.
+            // All members are compared, as [n, trees, members]; a member counts only if it belongs to the node.
             let (owners, members): (Vec<i64>, Vec<f64>) = forest.members.iter().copied().unzip();
             let mut all = b.dims(at);
             all.push(Dim::constant(members.len() as i64));
@@ -381,7 +383,7 @@ pub fn tree_ensemble(b: &mut Builder, node: &Node) -> Outputs {
     let n_targets = usize::try_from(node.require("n_targets", node.int("n_targets")?)?).unwrap_or(0);
     let aggregate = chosen(node, &AGGREGATES, "aggregate_function", 1)?.to_string();
     let forest = read_forest(node)?;
-    // Half-precision features are compared as f32, which holds them exactly.
+    // Features narrower than f32 are compared as f32, which represents them exactly.
     let wide = if b.dtype(x) == DType::F64 { x } else { b.convert(x, DType::F32)? };
     let y = scores(b, node, wide, &forest, &Votes { n_targets, aggregate, base: vec![] })?;
     let y = transformed(b, node, y, chosen(node, &TRANSFORMS, "post_transform", 0)?)?;
@@ -427,7 +429,8 @@ fn read_forest(node: &Node) -> Result<Forest> {
     Ok(forest)
 }
 
-/// The lists of members, in the order of their nodes, each terminated by a NaN.
+/// Returns pairs (node, member). The attribute holds the lists of members in the order of their nodes, each terminated
+/// by a NaN.
 fn members(node: &Node, test: &[Test]) -> Result<Vec<(i64, f64)>> {
     let owners: Vec<usize> = (0..test.len()).filter(|&i| test[i] == Test::Member).collect();
     if owners.is_empty() {
@@ -442,7 +445,7 @@ fn members(node: &Node, test: &[Test]) -> Result<Vec<(i64, f64)>> {
     Ok(owners.iter().zip(&lists).flat_map(own).collect())
 }
 
-/// A list of floats, or the elements of the tensor `{name}_as_tensor`.
+/// Returns the floats of attribute `name`, or else the elements of the tensor `{name}_as_tensor`.
 fn floats_or_tensor(node: &Node, name: &str) -> Result<Option<Vec<f64>>> {
     match node.floats(name)? {
         Some(list) => Ok(Some(list)),
@@ -451,7 +454,7 @@ fn floats_or_tensor(node: &Node, name: &str) -> Result<Option<Vec<f64>>> {
 }
 
 /// Reads the trees of ai.onnx.ml 1 and 3, which identify a node by its tree and a number; `prefix` begins the names of
-/// the leaves' lists.
+/// the attributes that list the leaves.
 fn read_named_forest(node: &Node, prefix: &str) -> Result<Forest> {
     let tree = node.require("nodes_treeids", node.ints("nodes_treeids")?)?;
     let n = tree.len();
@@ -523,8 +526,8 @@ pub fn tree_ensemble_regressor(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![b.convert(y, DType::F32)?])
 }
 
-/// TreeEnsembleClassifier. If all leaves vote for one of two classes, with score s, the other class gets 1 - s for the
-/// transforms NONE and PROBIT, else -s.
+/// TreeEnsembleClassifier. If there are at most two classes and all leaves vote for the same one, whose score is s, the
+/// other class gets 1 - s for the transforms NONE and PROBIT, else -s.
 pub fn tree_ensemble_classifier(b: &mut Builder, node: &Node) -> Outputs {
     let x = node.input(0)?;
     let x = rows(b, node, x)?;

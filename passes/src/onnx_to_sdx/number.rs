@@ -1,6 +1,7 @@
 //! scale = size / extent, as a number where both are known at compile time, else as a value of rank 0
 //!
-//! Positions in a resized tensor follow from such numbers, in f64: a different rounding could select another element.
+//! Positions in a resized tensor are computed from scales in f64, because a different rounding could select another
+//! element.
 
 use super::builder::Builder;
 use sardonyx_base::{DType, Dim, Result, Tensor};
@@ -89,7 +90,7 @@ impl Number {
         })
     }
 
-    /// An integer as a dimension; one that is not known becomes a data-dependent symbol.
+    /// Returns an integer as a dimension; a number that is unknown at compile time becomes a data-dependent symbol.
     pub fn dim(self, b: &mut Builder) -> Result<Dim> {
         match self {
             Number::Known(v) if v.abs() < 2f64.powi(53) => Ok(Dim::constant(v as i64)),
@@ -137,8 +138,8 @@ fn known_element(b: &Builder, v: Value, i: usize) -> Option<f64> {
     }
 }
 
-/// ⌊n · scale⌋ for an extent that need not be known, with the scale as a fraction m / 2^e; `None` if the scale is not
-/// such a fraction.
+/// Returns ⌊n · scale⌋, computed in f64 if n is constant. Returns `None` if the scale is not positive and finite, if a
+/// constant result is 2^53 or more, or if n is symbolic and the scale is no fraction m / 2^e with m < 2^53 and e <= 62.
 pub fn scaled_extent(n: &Dim, scale: f64) -> Option<Dim> {
     if !(scale.is_finite() && scale > 0.0) {
         return None;

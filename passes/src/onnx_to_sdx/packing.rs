@@ -21,8 +21,8 @@ fn cumulated(b: &mut Builder, counts: Value) -> Result<Value> {
     b.reduce(ReduceFn::Add, counted, &[1], false)
 }
 
-/// Returns, for each position among consecutive groups, which begin at cumulated[0], cumulated[1], …, its group and its
-/// position within the group.
+/// Returns, for each position in `at`, its group and its position within the group. The groups are consecutive ranges
+/// of positions, which begin at cumulated[0], cumulated[1], ….
 fn in_group(b: &mut Builder, cumulated: Value, at: Value) -> Result<[Value; 2]> {
     let (one, n) = (Dim::constant(1), b.dims(at)[0].clone());
     let groups = b.dims(cumulated)[0].clone() - one.clone();
@@ -37,8 +37,9 @@ fn in_group(b: &mut Builder, cumulated: Value, at: Value) -> Result<[Value; 2]> 
     Ok([group, b.map2(ScalarFn::Sub, at, start)?])
 }
 
-/// Returns the rows of tokens without padding; the position that each came from, followed by the padding's positions;
-/// the start of each sequence; the length of the longest one.
+/// Returns the rows of tokens without padding; the position in [batch · seq] that each row came from, followed by the
+/// positions of padding; the first row of each sequence, followed by the number of rows; the length of the longest
+/// sequence.
 pub fn remove_padding(b: &mut Builder, node: &Node) -> Outputs {
     let (x, counts) = (node.input(0)?, node.input(1)?);
     if b.rank(x) != 3 || b.rank(counts) != 1 {

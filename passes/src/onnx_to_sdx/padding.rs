@@ -9,8 +9,8 @@ use sardonyx_dialects::sdx::{Op, TensorType, Value};
 
 type Outputs = Result<Vec<Value>>;
 
-/// Pad: the counts are an attribute before opset 11, and an input since; they are given for all axes or, since opset
-/// 18, for those of input 3.
+/// Pad: the counts of added elements are an attribute before opset 11, and an input since; they are given for all axes
+/// or, since opset 18, for the axes of input 3.
 pub fn pad(b: &mut Builder, node: &Node) -> Outputs {
     let x = node.input(0)?;
     let rank = b.rank(x);
@@ -85,14 +85,14 @@ fn repeat(b: &mut Builder, x: Value, (low, high): (Vec<Dim>, Vec<Dim>), place: P
     Ok(x)
 }
 
-/// The nearest position in 0..n.
+/// Returns the position in 0..n that is nearest to `at`.
 pub fn edge(b: &mut Builder, at: Value, n: &Dim) -> Result<Value> {
     let above = b.map_const(ScalarFn::Max, at, 0.0)?;
     let last = b.dims_scalar(n.clone() - Dim::constant(1))?;
     b.map2(ScalarFn::Min, above, last)
 }
 
-/// Reflects at the ends, which do not repeat: the pattern has a period of 2(n - 1).
+/// Reflects positions at the first and the last element, which are not repeated: the pattern has a period of 2(n - 1).
 fn reflected(b: &mut Builder, at: Value, n: &Dim) -> Result<Value> {
     let period = (n.clone() - Dim::constant(1)) * Dim::constant(2);
     let period = b.dims_scalar(period.maximum(&Dim::constant(1)))?;
@@ -107,8 +107,8 @@ fn wrapped(b: &mut Builder, at: Value, n: &Dim) -> Result<Value> {
     b.map2(ScalarFn::Rem, at, n)
 }
 
-/// Cuts axes that are too long at both ends, and pads short ones with zeros; of an odd difference, the end gets the
-/// larger half.
+/// Cuts axes that are too long at both ends, and pads axes that are too short with zeros at both ends. If the
+/// difference is odd, one element more is cut or added at the end than at the beginning.
 pub fn center_crop_pad(b: &mut Builder, node: &Node) -> Outputs {
     let (x, shape) = (node.input(0)?, node.input(1)?);
     let rank = b.rank(x);

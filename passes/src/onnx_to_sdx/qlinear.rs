@@ -19,8 +19,8 @@ use sardonyx_dialects::sdx::{Op, Value};
 
 type Outputs = Result<Vec<Value>>;
 
-/// Makes a scale or zero point broadcastable to a matrix operand; a vector has one entry per row of A, or per column of
-/// B.
+/// Makes a scale or zero point broadcastable to a matrix; a vector has one entry per row of the matrix if `left`, else
+/// one per column.
 fn by_line(b: &mut Builder, v: Value, matrix: Value, left: bool) -> Result<Value> {
     let (dims, from_end) = (b.dims(matrix), if left { 2 } else { 1 });
     let line = dims.len().checked_sub(from_end).map(|at| dims[at].clone());
@@ -33,7 +33,7 @@ fn by_line(b: &mut Builder, v: Value, matrix: Value, left: bool) -> Result<Value
     }
 }
 
-/// An operand minus its zero point, which is broadcast to it: integers in i32, floats of 8 bits in f32.
+/// Returns an operand minus its zero point, which is broadcast: in i32 for integers, in f32 for floats of 8 bits.
 fn centred(b: &mut Builder, node: &Node, x: Value, zero: Option<Value>) -> Result<Value> {
     let t = b.dtype(x);
     if !(t.is_int() || t.is_float()) || t.bits() > 8 {
@@ -145,7 +145,7 @@ pub fn qlinear_sigmoid(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![requantized(b, node, values, 3)?])
 }
 
-/// com.microsoft.QLinearSoftmax: along `axis` for opset 13 and later, else over all axes from it on.
+/// com.microsoft.QLinearSoftmax: along `axis` for opset 13 and later, else over all axes from `axis` on.
 pub fn qlinear_softmax(b: &mut Builder, node: &Node) -> Outputs {
     let x = values_of(b, node, 0)?;
     let axis = node.axis(node.int_or("axis", -1)?, b.rank(x))?;
@@ -283,8 +283,8 @@ fn with_bias(b: &mut Builder, values: Value, bias: Option<Value>) -> Outputs {
     }])
 }
 
-/// com.microsoft.MatMulNBits: y[.., n] = Σ_k a[.., k] · (q[n, k] - zero) · scale, where q has `bits` per element, low
-/// bits first, and each block along k has its own scale and zero point.
+/// com.microsoft.MatMulNBits: y[.., n] = Σ_k a[.., k] · (q[n, k] - zero) · scale, where q has `bits` bits per element,
+/// the first element in the lowest bits of a byte, and each block along k has its own scale and zero point.
 pub fn matmul_nbits(b: &mut Builder, node: &Node) -> Outputs {
     let (a, packed, scales) = (node.input(0)?, node.input(1)?, node.input(2)?);
     let [k, n, bits, block] =
@@ -328,7 +328,8 @@ pub fn matmul_nbits(b: &mut Builder, node: &Node) -> Outputs {
 }
 
 /// com.microsoft.GatherBlockQuantized: dequantised rows of a quantised table. Each block along one axis has a scale and
-/// possibly a zero point; bytes hold elements of `bits` each along the last dimension.
+/// possibly a zero point. If the table consists of bytes, each byte holds adjacent elements of the last dimension with
+/// `bits` bits each.
 pub fn gather_block_quantized(b: &mut Builder, node: &Node) -> Outputs {
     let (data, scales, rank) = (node.input(0)?, node.input(2)?, b.rank(node.input(0)?));
     let [rows, axis] = [("gather_axis", 0), ("quantize_axis", 1)].map(|(n, d)| node.axis(node.int_or(n, d)?, rank));
@@ -388,7 +389,7 @@ fn unpacked(b: &mut Builder, bytes: Value, bits: i64, count: i64) -> Result<Valu
 }
 
 /// Makes a scale or zero point of the weights or the result of a convolution broadcastable to `of`: one for all, or one
-/// per kernel, which is dimension `axis` of `of`.
+/// per kernel; dimension `axis` of `of` numbers the kernels.
 fn by_kernel(b: &mut Builder, v: Value, of: Value, axis: usize) -> Result<Value> {
     if b.rank(v) != 1 || b.dims(v)[0].is_const(1) || b.rank(of) <= axis {
         return b.single(v);
@@ -400,7 +401,8 @@ fn by_kernel(b: &mut Builder, v: Value, of: Value, axis: usize) -> Result<Value>
     b.reshape(column, &dims)
 }
 
-/// The convolution of both operands minus their zero points, in i32: padding counts as the zero point.
+/// Returns the convolution of both operands minus their zero points: in i32 for integers, in f32 for floats of 8 bits.
+/// Padding is 0 after the subtraction.
 fn convolved(b: &mut Builder, node: &Node, x: (Value, Option<Value>), w: (Value, Option<Value>)) -> Result<Value> {
     let x_zero = x.1.map(|z| b.single(z)).transpose()?;
     let w_zero = w.1.map(|z| by_kernel(b, z, w.0, 0)).transpose()?;

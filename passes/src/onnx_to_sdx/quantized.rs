@@ -1,7 +1,7 @@
 //! x · w  =>  contract or, if w is quantised, x quantised at run time, an exact integer product, and its scales
 //!
-//! With q the codes of x and z their zero point, Σ (q - z)·w is Σ q·w - z·Σ w: codes are multiplied as they are, and Σ
-//! w depends on the weights alone.
+//! If q are the codes of x and z is their zero point, Σ (q - z)·w is Σ q·w - z·Σ w: codes are multiplied as they are,
+//! and the sum of w depends on the weights alone.
 
 use super::builder::Builder;
 use super::recurrence::element;
@@ -14,7 +14,7 @@ use sardonyx_dialects::sdx::Value;
 pub enum Weights {
     /// w[n,k]: one row per result.
     Rows(Value),
-    /// w[k,n] in 8 bits, a scale and a zero point (`None` if it is 0), each of one number or of n.
+    /// w[k,n] in 8 bits, a scale and a zero point (`None` if it is 0); scale and zero point have one element or n.
     Quantized { values: Value, scale: Value, zero: Option<Value> },
 }
 
@@ -52,7 +52,7 @@ impl Weights {
         }
     }
 
-    /// The weights of direction `d`, where these have all directions along a first axis.
+    /// Returns the weights of direction `d`; the first axis of `self` numbers the directions.
     pub fn element(&self, b: &mut Builder, d: i64) -> Result<Weights> {
         Ok(match *self {
             Weights::Rows(w) => Weights::Rows(element(b, w, d)?),
@@ -63,7 +63,8 @@ impl Weights {
         })
     }
 
-    /// The slice for gates `from` to `from + n`, each of which has as many results as there are states.
+    /// Returns the slice for gates `from..from + n` of the weights of a recurrent state: each gate has k results, as
+    /// many as the state has elements.
     pub fn gates(&self, b: &mut Builder, from: i64, n: i64) -> Result<Weights> {
         let hidden = self.depth(b);
         let (start, width) = (hidden.clone() * Dim::constant(from), hidden * Dim::constant(n));
@@ -113,8 +114,9 @@ struct Codes {
     zero: Value,
 }
 
-/// Quantises x over a range that contains 0, as DynamicQuantizeLinear does. A sequence has one scale; each row of
-/// states has its own, which does not depend on the other rows of a batch.
+/// Quantises x over a range that contains 0, as DynamicQuantizeLinear does. A tensor of rank 2, such as the states of a
+/// batch, has one scale per row, which does not depend on other rows. Any other tensor, such as a sequence, has one
+/// scale.
 fn quantized(b: &mut Builder, x: Value) -> Result<Codes> {
     let rank = b.rank(x);
     let axes: Vec<usize> = if rank == 2 { vec![1] } else { (0..rank).collect() };

@@ -1,8 +1,8 @@
 //! RandomUniform {seed}  =>  four squarings of (iota * key), u64: the nth number depends on n and the seed alone
 //!
 //! The generator is "squares" (B. Widynski, Squares: a fast counter-based RNG, 2020). The numbers are the same in any
-//! order of computation and on every device. A node without a seed derives one from its name: two nodes differ, two
-//! calls do not, and the same model gives the same program.
+//! order of computation and on every device. A node without a seed derives one from the names of graph and node:
+//! different nodes draw different numbers, all calls draw the same numbers, and equal models give equal programs.
 
 use super::builder::Builder;
 use super::coordinates::iota;
@@ -33,7 +33,8 @@ fn seed(b: &Builder, node: &Node) -> Result<u64> {
     Ok(hash([&b.graph.name, "/", &node.name].concat().as_bytes()))
 }
 
-/// Independent numbers for every element of `dims`; `stream` separates several draws of one node.
+/// The random numbers of one node. A draw gives an independent number for every element of a tensor; `stream` numbers
+/// the draws of the node.
 struct Source {
     seed: u64,
 }
@@ -62,7 +63,7 @@ impl Source {
         b.map_const(ScalarFn::Div, sum, HALF)
     }
 
-    /// Numbers uniformly distributed in [0, 1), with all the digits that `working` (f32 or f64) has.
+    /// Numbers uniformly distributed in [0, 1), with as many random bits as the significand of `working` (f32 or f64).
     fn uniform(&self, b: &mut Builder, stream: u64, working: DType, dims: &[Dim]) -> Result<Value> {
         let n = product(dims);
         let high = self.bits(b, 2 * stream, &n)?;
@@ -147,8 +148,8 @@ pub fn bernoulli(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![b.convert(hit, dtype)?])
 }
 
-/// Multinomial: [batch, samples] classes, drawn by their unnormalised log-probabilities (Gumbel): the class with the
-/// largest logarithm - log(-log(u)).
+/// Multinomial: draws [batch, samples] classes by the Gumbel-max method. The class with the largest x - log(-log(u)) is
+/// chosen, where x is its unnormalised log-probability and u is uniform in (0, 1).
 pub fn multinomial(b: &mut Builder, node: &Node) -> Outputs {
     let x = node.input(0)?;
     if !b.dtype(x).is_float() || b.rank(x) != 2 {
@@ -160,7 +161,7 @@ pub fn multinomial(b: &mut Builder, node: &Node) -> Outputs {
     let dims = [rows, samples, classes.clone()];
     let working = working(b.dtype(x));
     let u = Source::from_node(b, node)?.uniform(b, 0, working, &dims)?;
-    // Keeps u above 0, whose logarithm is not finite.
+    // The logarithm of 0 is not finite.
     let u = b.map_const(ScalarFn::Max, u, 2f64.powi(-25))?;
     let log = b.map1(ScalarFn::Log, u)?;
     let log = b.map1(ScalarFn::Neg, log)?;
@@ -177,8 +178,8 @@ pub fn multinomial(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![b.convert(class, dtype)?])
 }
 
-/// Dropout. In inference, it returns the data and a mask of ones. With `training_mode` each element is kept with the
-/// probability 1 - ratio, and divided by that probability.
+/// Dropout. In inference, it returns the data and a mask of ones. With `training_mode`, each element is kept with the
+/// probability 1 - ratio, and divided by this probability; the others are multiplied by 0.
 pub fn dropout(b: &mut Builder, node: &Node) -> Outputs {
     let x = node.input(0)?;
     let dims = b.dims(x);

@@ -20,7 +20,8 @@ pub struct Recurrence<'a> {
     pub reverse: bool,
 }
 
-/// Returns the last states, and each output of all steps along a new axis 0, in the order of the sequences.
+/// Returns the last states and the outputs. Each output has the results of all steps along a new axis 0, in the order
+/// of the sequences' elements.
 pub fn recur(b: &mut Builder, node: &Node, r: &Recurrence, step: &mut Step) -> Result<(Vec<Value>, Vec<Value>)> {
     let first = *r.sequences.first().ok_or_else(|| node.error("E0103", "has no sequence"))?;
     let mut scanned = vec![];

@@ -72,7 +72,7 @@ pub fn angles(b: &mut Builder, cos: Value, sin: Value, positions: Value) -> Resu
 
 /// Rotates r pairs of channels of x[b,h,s,d] by the angles whose cosines and sines are cos[b,s,r] and sin[b,s,r]. A
 /// pair is two adjacent channels if the attribute with the name in `neighbours` is set, else the channels i and i + r;
-/// the channels from 2r on stay.
+/// the channels from 2r on are not changed.
 pub fn rotate(b: &mut Builder, node: &Node, x: Value, cos: Value, sin: Value, neighbours: &str) -> Result<Value> {
     if b.rank(x) != 4 {
         return Err(node.error("E0201", format!("takes operands of rank 3 or 4, not {}", b.ty(x))));
@@ -120,8 +120,8 @@ pub fn rotate(b: &mut Builder, node: &Node, x: Value, cos: Value, sin: Value, ne
     b.concat(3, &parts)
 }
 
-/// Returns the number of rotated pairs of channels and that of rotated channels: from the attribute
-/// `rotary_embedding_dim`, or all channels without it.
+/// Returns the number of rotated pairs of channels and the number of rotated channels. The latter is the attribute
+/// `rotary_embedding_dim`; if it is absent or 0, all channels are rotated.
 fn rotated_width(b: &mut Builder, node: &Node, x: Value, cos: Value) -> Result<(Dim, Dim)> {
     let width = b.dims(x)[3].clone();
     let odd = |b: &Builder| node.error("E0201", format!("a width of {} has no pairs of channels", b.dims(x)[3]));

@@ -1,8 +1,8 @@
 //! ScatterElements(x, i, u)  =>  select(i == iota, u, x), as a gather: every element looks for the updates it gets
 //!
-//! No two threads write to one position, and the result does not depend on an order. The price is a comparison of every
-//! position along the axis with every index. Where neither positions nor indices are few, the host applies one update
-//! after the other, which is linear. A call with an index outside the data is refused.
+//! No two threads write to one position, and the result does not depend on the order of execution. The cost is a
+//! comparison of every position along the axis with every index. Where neither positions nor indices are few, the host
+//! applies one update after the other in linear time. A call with an index outside the data is refused.
 
 use super::builder::Builder;
 use super::coordinates::{
@@ -54,7 +54,7 @@ fn within(b: &mut Builder, node: &Node, data: Value, index: Value, axis: usize) 
     Ok(())
 }
 
-/// How updates are combined with the data; `None` if they replace the data.
+/// Returns how updates are combined with the data; `None` if they replace the data.
 fn reduction(node: &Node) -> Result<Option<ReduceFn>> {
     Ok(match node.str_or("reduction", "none")?.as_str() {
         "none" => None,
@@ -75,7 +75,7 @@ fn check_types(b: &Builder, node: &Node, data: Value, updates: Value, f: Option<
     known.map(|_| ()).map_err(|reason| node.error("E0107", reason))
 }
 
-/// Whether m updates of n positions are applied one after the other, by the host.
+/// Returns whether the host applies m updates of n positions one after the other.
 fn in_turn(n: &Dim, m: &Dim, dtype: DType, f: Option<ReduceFn>) -> bool {
     let possible = if f.is_some() { dtype.is_float() || dtype.is_int() } else { !dtype.is_opaque() };
     possible && !is_short(n) && !is_short(m)
@@ -148,7 +148,7 @@ fn scatter_rows(b: &mut Builder, data: Value, index: Value, updates: Value, f: O
     }
 }
 
-/// Whether an update hits each position, and the index of the last one that does (0 if none).
+/// Returns, for each position, whether an update hits it, and the index of the last update that does (0 if none).
 fn last_hit(b: &mut Builder, hit: Value, axis: usize) -> Result<(Value, Value)> {
     let dims = b.dims(hit);
     let number = iota(b, axis, &dims)?;
@@ -297,9 +297,9 @@ fn combine_rows(b: &mut Builder, table: Value, at: Value, updates: Value, f: Red
     b.map2(f.scalar(), table, combined)
 }
 
-/// Replaces a window of the cache in each batch element: each position of the cache tests whether it is inside the
-/// window, which is linear. In the linear mode the whole window must be inside the cache; in the circular mode it
-/// begins anywhere and wraps around.
+/// Replaces a window of the cache in each batch element. Each position of the cache tests whether it is inside the
+/// window, so the cost is linear in the size of the cache. In the linear mode, the whole window must be inside the
+/// cache; in the circular mode, the window begins anywhere and wraps around.
 pub fn tensor_scatter(b: &mut Builder, node: &Node) -> Outputs {
     let (cache, update) = (node.input(0)?, node.input(1)?);
     check_types(b, node, cache, update, None)?;

@@ -1,4 +1,4 @@
-//! SequenceAt(SequenceConstruct(x, y), 1)  =>  y; sequences and optionals that are not known become opaque values
+//! SequenceAt(SequenceConstruct(x, y), 1)  =>  y; operations on elements unknown at compile time become host operations
 
 use super::builder::Builder;
 use super::held::Held;
@@ -21,7 +21,7 @@ fn host(b: &mut Builder, op: DataOp, args: &[Value], ty: TensorType, fresh: &[St
     Ok(b.host(HostOp::Data(op), args, &[ty], fresh)?.remove(0))
 }
 
-/// A new opaque value that the host computes; `elements` are its elements, if they are known.
+/// Returns a new opaque value that the host computes; `elements` are its elements, if they are known at compile time.
 fn value(b: &mut Builder, op: DataOp, args: &[Value], held: Held, elements: Option<Vec<Value>>) -> Outputs {
     let v = host(b, op, args, TensorType::new(DType::Value, vec![]), &[])?;
     b.hold(v, held);
@@ -41,8 +41,8 @@ fn sequence_of(b: &Builder, node: &Node, v: Value) -> Result<Held> {
     }
 }
 
-/// Returns `at` if it is constant and among `n` elements or, if `inclusive`, just after them; without `at`, the last
-/// such position.
+/// Returns the position `at` if it is a constant from 0 to n - 1 or, if `inclusive`, n; a negative one counts from the
+/// end. Without `at`, returns the last of these positions.
 fn known_position(b: &Builder, at: Option<Value>, n: usize, inclusive: bool) -> Option<usize> {
     let Some(at) = at else { return if inclusive { Some(n) } else { n.checked_sub(1) } };
     let [at] = b.constants(at)?[..] else { return None };
@@ -122,7 +122,8 @@ fn keys(node: &Node, strings: &str, integers: &str) -> Result<Tensor> {
     }
 }
 
-/// ai.onnx.ml ZipMap: a map from class to probability for each row, as the classifiers of scikit-learn return.
+/// ai.onnx.ml ZipMap: one map from class to probability per row, in the form that the classifiers of scikit-learn
+/// return.
 pub fn zip_map(b: &mut Builder, node: &Node) -> Outputs {
     let x = node.input(0)?;
     let keys = keys(node, "classlabels_strings", "classlabels_int64s")?;
@@ -202,7 +203,7 @@ pub fn split(b: &mut Builder, node: &Node) -> Outputs {
     value(b, op, &args, Held::Sequence(Box::new(of)), elements)
 }
 
-/// The parts, if their number and lengths are constant.
+/// Returns the parts, if their number and lengths are constant and there are at most `KNOWN_MAX` of them.
 fn parts(b: &mut Builder, x: Value, by: Option<Value>, axis: usize, keep: bool) -> Result<Option<Vec<Value>>> {
     let Some(n) = b.dims(x)[axis].as_const() else { return Ok(None) };
     let lengths = match by {
@@ -301,7 +302,8 @@ pub fn get_element(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![out])
 }
 
-/// Runs the body for each element of the first sequence; other inputs are sequences as long, or the same for all.
+/// Runs the body for each element of the first sequence. The other inputs are sequences of the same length, or values
+/// that are the same for all elements.
 pub fn map(b: &mut Builder, node: &Node) -> Outputs {
     let block = node.body("body")?;
     let inputs = node.all_inputs()?;

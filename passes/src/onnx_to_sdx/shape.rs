@@ -94,7 +94,7 @@ pub fn reshape(b: &mut Builder, node: &Node) -> Outputs {
     if !b.decide(&total, &wanted).map_err(|e| e.node(&node.name))? {
         return Ok(vec![dynamic::with_dims(b, x, &dims)?]);
     }
-    // Read again, because unification may have rewritten them in other symbols.
+    // The target's dimensions are read again, because unification may have rewritten them in other symbols.
     let again = node.input(1)?;
     if let Some(now) = b.contents(again) {
         let now = now.to_vec();
@@ -128,7 +128,7 @@ pub fn flatten(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![b.reshape(x, &[product(&dims[..at]), product(&dims[at..])])?])
 }
 
-/// Axes are an attribute before opset `since`, and an input from it on; `None` if they are absent.
+/// Returns the axes, which are an attribute before opset `since`, and an input since; `None` if they are absent.
 pub fn axes(b: &Builder, node: &Node, input: usize, since: i64) -> Result<Option<Vec<i64>>> {
     if node.opset < since {
         return node.ints("axes");
@@ -138,7 +138,7 @@ pub fn axes(b: &Builder, node: &Node, input: usize, since: i64) -> Result<Option
     known.map(Some).ok_or_else(|| node.error("E0203", "its axes are not known when the model is compiled"))
 }
 
-/// The axes, if they are known only at run time.
+/// Returns the axes, if they are known only at run time.
 fn axes_from_data(b: &Builder, node: &Node) -> Option<Value> {
     node.optional(1).filter(|v| node.opset >= 13 && b.constants(*v).is_none())
 }

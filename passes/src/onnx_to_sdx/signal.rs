@@ -14,7 +14,7 @@ use std::f64::consts::PI;
 
 type Outputs = Result<Vec<Value>>;
 
-/// An input of one element as a dimension; `None` if it is absent.
+/// Returns an input of one element as a dimension; `None` if the input is absent.
 fn read_length(b: &mut Builder, node: &Node, i: usize) -> Result<Option<Dim>> {
     if node.optional(i).is_none() {
         return Ok(None);
@@ -154,7 +154,7 @@ impl Transform {
             dims.push(Dim::constant(1));
             return b.reshape(y, &dims);
         }
-        // (r + i j)(cos ∓ j sin): the sign of the sine is that of the direction.
+        // (r + i j)(cos ∓ j sin): the sign is - for the forward transform and + for the inverse one.
         let mut re = product(b, real, cos)?;
         let mut im = product(b, real, sin)?;
         if !self.inverse {
@@ -190,8 +190,8 @@ impl Transform {
         if self.inverse { divide_by(b, y, full.clone()) } else { Ok(y) }
     }
 
-    /// The samples of a one-sided spectrum: each value stands for its mirror image too, except the first one and, for
-    /// an even number of samples, the middle one.
+    /// Returns the samples of a one-sided spectrum. Each of its values also stands for the complex conjugate in the
+    /// omitted half, except the first value and, for an even number of samples, the middle one.
     fn real_signal(&self, b: &mut Builder, x: (Value, Option<Value>), used: &Dim, full: &Dim) -> Result<Value> {
         let (real, imaginary) = x;
         let dtype = b.dtype(real);
@@ -212,7 +212,8 @@ impl Transform {
     }
 }
 
-/// The whole spectrum of a real signal from one half of it, x[lead, n / 2 + 1, 2]: the other half is its conjugate.
+/// Returns the whole spectrum of a real signal from its first half, x[lead, n / 2 + 1, 2]; the other half is the
+/// complex conjugate of the first one.
 fn mirrored(b: &mut Builder, x: Value, full: &Dim) -> Result<Value> {
     let parts = b.rank(x) - 1;
     let place = iota(b, 0, std::slice::from_ref(full))?;
@@ -257,7 +258,7 @@ fn tables(b: &mut Builder, dtype: DType, n: &Dim, k: &Dim, full: &Dim) -> Result
     Ok((b.convert(cos, dtype)?, b.convert(sin, dtype)?))
 }
 
-/// The first `length` elements along an axis, padded with zeros if there are fewer.
+/// Returns the first `length` elements along an axis, padded with zeros if there are fewer.
 pub fn fitted(b: &mut Builder, x: Value, axis: usize, length: &Dim) -> Result<Value> {
     let own = b.dims(x)[axis].clone();
     if own == *length {
@@ -275,7 +276,7 @@ pub fn fitted(b: &mut Builder, x: Value, axis: usize, length: &Dim) -> Result<Va
     b.add_typed(Op::Pad { low }, &[part, zero], Some(ty))
 }
 
-/// The transform of each frame of the signal, weighted by the window.
+/// STFT: the transform of each frame of the signal, multiplied by the window.
 pub fn stft(b: &mut Builder, node: &Node) -> Outputs {
     let (x, window) = (read_signal(b, node)?, node.optional(2));
     if b.rank(x) != 3 {
@@ -370,8 +371,9 @@ fn mel(b: &mut Builder, hertz: Value) -> Result<Value> {
     b.map_const(ScalarFn::Mul, log, 2595.0 / std::f64::consts::LN_10)
 }
 
-/// MelWeightMatrix [bins, bands]: triangles between adjacent edges, which are equidistant on the mel scale and rounded
-/// down to bins of the spectrum; the weight of the middle is 1, however narrow the triangle is.
+/// MelWeightMatrix [bins, bands]: the weights of a band form a triangle over three adjacent edges. The edges are
+/// equidistant on the mel scale and rounded down to bins of the spectrum. The weight of the middle edge is 1 even if
+/// the edges of a band are equal.
 pub fn mel_weight_matrix(b: &mut Builder, node: &Node) -> Outputs {
     let dtype = output_type(node)?;
     let bands = read_length(b, node, 0)?.ok_or_else(|| node.error("E0103", "`num_mel_bins` is missing"))?;

@@ -13,9 +13,10 @@ use sardonyx_base::{DType, Dim, Result};
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 use sardonyx_dialects::sdx::{Op, Value};
 
-/// A query sees the keys that are not after it, in the blocks that the layout of its head names. The caches are buffers
-/// of a length of their own, in which each row of a batch continues at its own position: where its total length, input
-/// 8, says. Input 7, the largest of these, is not needed.
+/// A query attends to the keys at its own position and before, in the blocks that the layout of its head names. The
+/// length of the caches is independent of the number of tokens. In each batch element, the new keys and values are
+/// written to the cache so that they end at the element's total length (input 8). Input 7, the largest total length, is
+/// not needed.
 pub fn sparse_attention(b: &mut Builder, node: &Node) -> Result<Vec<Value>> {
     let (heads, kv) = (heads_of(node, "num_heads")?, heads_of(node, "kv_num_heads")?);
     let block = node.require("sparse_block_size", node.int("sparse_block_size")?)?;
@@ -35,7 +36,7 @@ pub fn sparse_attention(b: &mut Builder, node: &Node) -> Result<Vec<Value>> {
     let total = checked_index(b, total, &(t + Dim::constant(1)))?;
     let length = b.dims_scalar(s)?;
     let before = b.map2(ScalarFn::Sub, total, length)?;
-    // Rows of the first call may be shorter than the tensor; their positions begin at 0 too.
+    // In the first call, the total length of a batch element may be less than s; its positions begin at 0, too.
     let past = b.map_const(ScalarFn::Max, before, 0.0)?;
     let positions = token_positions(b, q, past)?;
     if node.int_or("do_rotary", 0)? != 0 {
@@ -54,7 +55,7 @@ pub fn sparse_attention(b: &mut Builder, node: &Node) -> Result<Vec<Value>> {
     Ok(vec![weigh_visible(b, scores, values)?, k, v])
 }
 
-/// Makes the dimensions equal that queries q[b,h,s,d], a cache [b,g,t,d] and its new elements [b,g,s,d] share.
+/// Unifies the dimensions that queries q[b,h,s,d], a cache [b,g,t,d] and its new elements [b,g,s,d] share.
 fn same_shapes(b: &mut Builder, node: &Node, q: Value, (cache, new): (Value, Value)) -> Result<()> {
     if b.rank(cache) != 4 || [cache, new].iter().any(|v| b.dtype(*v) != b.dtype(q)) || !b.dtype(q).is_float() {
         let (cache, new) = (b.ty(cache).clone(), b.ty(new).clone());
@@ -68,7 +69,7 @@ fn same_shapes(b: &mut Builder, node: &Node, q: Value, (cache, new): (Value, Val
 }
 
 /// cache[b,g,t,d], new[b,g,s,d]  =>  the cache with the new elements at positions `past[b]` and following; and the same
-/// with 0 at the positions after them, for attention: what is there may be no number.
+/// with 0 at the positions after the new elements, for attention, because these positions may contain NaN.
 fn written(b: &mut Builder, cache: Value, new: Value, past: Value) -> Result<(Value, Value)> {
     let (dims, own) = (b.dims(cache), b.dims(new));
     let (batch, t, s) = (dims[0].clone(), dims[2].clone(), own[2].clone());
@@ -98,8 +99,8 @@ fn written(b: &mut Builder, cache: Value, new: Value, past: Value) -> Result<(Va
     Ok((whole, b.select(is_held, whole, nothing)?))
 }
 
-/// Whether each layout names each block: [l,r,c] with as many columns as rows, from compressed rows: the blocks of row
-/// r are those of the list [l,p] of columns from ends[r] to ends[r + 1].
+/// Returns whether each layout names each block, as [l,r,c] with as many columns as rows. The layouts are given as
+/// compressed rows: entries ends[l,r]..ends[l,r + 1] of the list of columns [l,p] are the blocks of row r.
 fn layouts(b: &mut Builder, node: &Node) -> Result<Value> {
     let [ends, columns] = [indices(b, node, 5)?, indices(b, node, 6)?];
     if b.rank(ends) != 2 || b.rank(columns) != 2 {
@@ -138,7 +139,8 @@ fn layouts(b: &mut Builder, node: &Node) -> Result<Value> {
     b.map_const(ScalarFn::Eq, found, 1.0)
 }
 
-/// Whether the layout of each head names the block of each query and key: [b,h,s,t]. Heads take the layouts in turn.
+/// Returns whether the layout of each head names the block of each query and key, as [b,h,s,t]. With n layouts, head h
+/// has layout h mod n.
 fn seen_blocks(
     b: &mut Builder,
     node: &Node,
@@ -161,7 +163,8 @@ fn seen_blocks(
     let column = iota(b, 0, &dims[3..])?;
     let column = b.map_const(ScalarFn::Div, column, block as f64)?;
     let last = b.dims_scalar(of[2].clone() - Dim::constant(1))?;
-    // The cache may be longer than the layouts; no query is there.
+    // The cache may be longer than the layouts. Keys beyond the layouts come after all queries, which therefore do not
+    // attend to these keys, whatever their column is.
     let column = b.map2(ScalarFn::Min, column, last)?;
     let seen = b.add(Op::Gather { axis: 3 }, &[of_query, column])?;
     let seen = b.transpose(seen, vec![0, 2, 1, 3])?;

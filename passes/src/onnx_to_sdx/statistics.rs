@@ -21,7 +21,7 @@ fn stash(b: &Builder, node: &Node, x: Value) -> Result<DType> {
     }
 }
 
-/// A vector with one number per channel, repeated to the dimensions of x.
+/// Broadcasts a vector with one number per channel to the dimensions of x.
 fn per_channel(b: &mut Builder, node: &Node, v: Value, x: Value) -> Result<Value> {
     if b.rank(v) != 1 || b.rank(x) < 2 {
         return Err(node.error("E0201", format!("{} is not one number per channel of {}", b.ty(v), b.ty(x))));
@@ -32,8 +32,8 @@ fn per_channel(b: &mut Builder, node: &Node, v: Value, x: Value) -> Result<Value
     b.broadcast_at(v, vec![1], &dims)
 }
 
-/// (x - mean) / sqrt(variance + epsilon) · scale + bias, with the given statistics or, in training, with those of the
-/// batch, which also update the running ones.
+/// (x - mean) / sqrt(variance + epsilon) · scale + bias, with the given statistics or, in training, with the statistics
+/// of the batch, which also update the running statistics.
 pub fn batch_normalization(b: &mut Builder, node: &Node) -> Outputs {
     let x = node.input(0)?;
     let (dtype, stash) = (b.dtype(x), stash(b, node, x)?);
@@ -83,7 +83,7 @@ pub fn batch_normalization(b: &mut Builder, node: &Node) -> Outputs {
     Ok(out)
 }
 
-/// Normalises each channel of each batch element over its plane.
+/// Normalises each channel of each batch element over the spatial dimensions.
 pub fn instance_normalization(b: &mut Builder, node: &Node) -> Outputs {
     let (x, scale, bias) = (node.input(0)?, node.input(1)?, node.input(2)?);
     let (dtype, stash) = (b.dtype(x), stash(b, node, x)?);
@@ -98,8 +98,8 @@ pub fn instance_normalization(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![b.convert(y, dtype)?])
 }
 
-/// Normalises groups of channels over their planes: x[n, g, c, …]. Scale and bias are per group before opset 21, per
-/// channel since.
+/// Normalises each group of x[n, g, c, …] over its channels and the spatial dimensions. Scale and bias are per group
+/// before opset 21, per channel since.
 pub fn group_normalization(b: &mut Builder, node: &Node) -> Outputs {
     let (x, scale, bias) = (node.input(0)?, node.input(1)?, node.input(2)?);
     let (dtype, stash) = (b.dtype(x), stash(b, node, x)?);
@@ -135,8 +135,9 @@ fn by_groups(b: &mut Builder, node: &Node, x: Value, groups: i64) -> Result<(Val
     Ok((y, merged))
 }
 
-/// com.microsoft GroupNorm, and SkipGroupNorm of x + skip + bias: normalises groups of channels over their planes, with
-/// a scale and a bias per channel, and an activation. The second result is the sum.
+/// com.microsoft GroupNorm of x, and SkipGroupNorm of x + skip + bias: normalises each group over its channels and the
+/// spatial dimensions, with a scale and a bias per channel, and applies an activation. The second result is the
+/// operand, that is, the sum in SkipGroupNorm.
 pub fn microsoft_group_norm(b: &mut Builder, node: &Node) -> Outputs {
     let (mut x, scale, bias) = (node.input(0)?, node.input(1)?, node.input(2)?);
     let groups = node.require("groups", node.int("groups")?)?;
@@ -177,7 +178,7 @@ pub fn microsoft_group_norm(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![y, x])
 }
 
-/// (x - mean) / (sqrt(variance) + 1e-9), by default over batch and planes.
+/// (x - mean) / (sqrt(variance) + 1e-9), by default over dimensions 0, 2 and 3.
 pub fn mean_variance_normalization(b: &mut Builder, node: &Node) -> Outputs {
     let x = node.input(0)?;
     let (dtype, stash) = (b.dtype(x), stash(b, node, x)?);

@@ -24,9 +24,9 @@ fn check(b: &Builder, node: &Node, v: Value, dtype: DType) -> Result<()> {
     }
 }
 
-/// The dimensions of two operands broadcast against each other.
+/// Returns the dimensions to which two operands broadcast.
 fn common(b: &mut Builder, x: Value, y: Value) -> Result<Vec<Dim>> {
-    // Only the shapes matter: an integer value of each shape stands for the strings.
+    // Only the shapes matter, so integer tensors of the same shapes take the place of the operands.
     let stand = |b: &mut Builder, v: Value| {
         let dims = b.dims(v);
         b.splat(DType::I64, 0.0, &dims)
@@ -124,8 +124,8 @@ fn list(node: &Node, stem: &str) -> Result<Option<Tensor>> {
     node.tensor(&format!("{stem}_tensor"))
 }
 
-/// Index of each element among the keys, or the number of keys if the element is none of them. Numbers are compared by
-/// a kernel.
+/// Returns the index of each element among the keys, or the number of keys if the element is none of them. A kernel
+/// compares numbers; the host compares strings.
 fn look_up(b: &mut Builder, x: Value, keys: Tensor) -> Result<Value> {
     let (n, dims) = (keys.len(), b.dims(x));
     let floats = keys.dtype().is_float();
@@ -140,7 +140,7 @@ fn look_up(b: &mut Builder, x: Value, keys: Tensor) -> Result<Value> {
     let each = b.broadcast_at(x, (0..rank).collect(), &wide)?;
     let mut found = b.map2(ScalarFn::Eq, each, keys)?;
     if floats {
-        // A NaN is a key like any other.
+        // A NaN matches a key that is NaN.
         let (a, c) = (b.map1(ScalarFn::IsNan, each)?, b.map1(ScalarFn::IsNan, keys)?);
         let both = b.map2(ScalarFn::And, a, c)?;
         found = b.map2(ScalarFn::Or, found, both)?;

@@ -87,7 +87,7 @@ pub fn adagrad(b: &mut Builder, node: &Node) -> Outputs {
     Ok(ordered(results))
 }
 
-/// Adam. After the first step, the rate is corrected for averages that start at 0.
+/// Adam. In all steps but the first, the learning rate is corrected, because the averages start at 0.
 pub fn adam(b: &mut Builder, node: &Node) -> Outputs {
     let t = read(b, node, 4)?;
     let (alpha, beta) = (node.float_or("alpha", 0.9)?, node.float_or("beta", 0.999)?);

@@ -12,9 +12,9 @@ impl Builder {
         if self.decide(a, b)? { Ok(()) } else { Err(self.unequal(a, b)) }
     }
 
-    /// Makes two dimensions equal if an equation can be solved; returns `false` if none can, though the dimensions may
-    /// be equal in some call. Errors: E0201 or E0204 if the ranges of the symbols rule this out, or no call makes them
-    /// equal.
+    /// Makes two dimensions equal if the equation can be solved. Returns `false` if it cannot, although the dimensions
+    /// may be equal in some call. Errors: E0201 or E0204 if the dimensions are provably equal in no call, for instance
+    /// because of the ranges of their symbols.
     pub fn decide(&mut self, a: &Dim, b: &Dim) -> Result<bool> {
         if a == b {
             return Ok(true);
@@ -73,7 +73,7 @@ impl Builder {
             let ([Atom::FloorDiv(..) | Atom::Max(..) | Atom::Min(..)], 1 | -1) = (monomial, c) else { return None };
             let term = Dim::term(monomial, 1);
             let value = (difference.clone() - Dim::term(monomial, c)) * Dim::constant(-c);
-            // Inputs are known before values from data, which must not replace them.
+            // Sizes of inputs are known before values from data, so that such values must not replace them.
             (from_data(&term) || !from_data(&value)).then_some((term, value))
         };
         let all: Vec<(Dim, Dim)> = difference.terms().filter_map(solved).collect();
@@ -85,8 +85,8 @@ impl Builder {
         Ok(false)
     }
 
-    /// a*b == c*d is true if a == c and b == d: this is the only solution that determines the sizes, and the call has
-    /// to satisfy it. Common factors are cancelled first.
+    /// a*b == c*d is true if a == c and b == d. This solution is assumed, because only it determines the sizes, and
+    /// every call has to satisfy it. Common factors are cancelled first.
     fn assume_factors(&mut self, a: &Dim, b: &Dim) -> bool {
         let (Some(mut left), Some(mut right)) = (factors(a), factors(b)) else { return false };
         let common: Vec<String> = left.iter().filter(|s| right.contains(s)).cloned().collect();
@@ -110,7 +110,8 @@ impl Builder {
         true
     }
 
-    /// d - min(n, d floordiv 2) == min(n, d floordiv 2) is true if d is twice the minimum, which then is d / 2.
+    /// d - min(n, d floordiv 2) == min(n, d floordiv 2) is true if d is twice the minimum: d is made a multiple of 2,
+    /// and d / 2 replaces the minimum.
     fn assume_share(&mut self, a: &Dim, b: &Dim) -> Result<bool> {
         let difference = a.clone() - b.clone();
         let multiple = difference.terms().find_map(|(monomial, c)| {
@@ -133,15 +134,16 @@ impl Builder {
         Ok(agreed)
     }
 
-    /// Position of a symbol among the dimensions of the inputs: the first one stays and replaces later ones. A symbol
-    /// without a position comes last.
+    /// Returns the position of a symbol among the dimensions of the inputs: of two equal symbols, the one with the
+    /// lower position stays and replaces the other. A symbol without a position comes last.
     fn rank_of(&self, symbol: &str) -> usize {
         let dims = self.graph.inputs().flat_map(|(_, _, ty)| &ty.dims);
         dims.into_iter().position(|d| d.as_name() == Some(symbol)).unwrap_or(usize::MAX)
     }
 
-    /// d / n, if it is whole. A symbol that is not known to be a multiple of n is replaced by n times a new symbol, so
-    /// that no other size can be given. `None` if nothing makes it a multiple.
+    /// Returns d / n if d is a multiple of n in every call. If d is a symbol of an input that need not be a multiple, n
+    /// times a new symbol replaces it, so that calls cannot give other sizes. Returns `None` for other dimensions, and
+    /// if the symbol's range contains no multiple of n.
     pub fn divide(&mut self, d: &Dim, n: i64) -> Result<Option<Dim>> {
         if n <= 0 {
             return Err(self.error("E0106", format!("{d} cannot be divided into {n} parts")));
@@ -169,7 +171,7 @@ impl Builder {
         Ok(Some(part))
     }
 
-    /// Rejects an equation that no values in the symbols' ranges satisfy.
+    /// Rejects the equation symbol == by, where `by` is a constant or a symbol, if no values in the ranges satisfy it.
     fn check_range(&self, symbol: &str, by: &Dim) -> Result<()> {
         let Some(range) = self.graph.symbols.get(symbol) else { return Ok(()) };
         let said = |lo: i64, hi: Option<i64>| sardonyx_base::dim::range(lo, hi);
@@ -340,7 +342,7 @@ fn is_from_data(symbol: &Symbol) -> bool {
     symbol.kind == SymbolKind::Data
 }
 
-/// The symbols of a product that has no other factors, each as often as it occurs.
+/// Returns the symbols of a product, each as often as it occurs; `None` if the product has other factors.
 fn factors(d: &Dim) -> Option<Vec<String>> {
     let mut rest = d.clone();
     let mut out = vec![];
@@ -363,7 +365,7 @@ fn sides(difference: &Dim) -> (Dim, Dim) {
 }
 
 /// Returns a symbol that has coefficient ±1 in `a - b`, and the expression that makes `a == b` true. Symbols from data
-/// are taken first, then those with the highest rank.
+/// are taken first, then those with the highest `rank` (position among the dimensions of the inputs).
 fn solve(a: &Dim, b: &Dim, is_data: &dyn Fn(&str) -> bool, rank: &dyn Fn(&str) -> usize) -> Option<(String, Dim)> {
     // A side that is just a symbol is replaced first, so that the names in the other side stay.
     let mut bare: Vec<(&str, &Dim)> = vec![];

@@ -10,7 +10,8 @@ use sardonyx_dialects::sdx::{Value, WindowSpec};
 /// Maximum number of spatial axes: a contraction has no letters for more.
 pub const SPATIAL_MAX: usize = 8;
 
-/// Maximum size or step: more than any axis has, and small enough that two can be multiplied.
+/// Maximum size, stride, dilation or padding: larger than any extent, and small enough that the product of two of them
+/// does not overflow.
 const STEP_MAX: i64 = i32::MAX as i64;
 
 /// Layout of windows over the spatial axes of a tensor; one entry per axis.
@@ -18,7 +19,7 @@ pub struct Windows {
     pub sizes: Vec<Dim>,
     pub strides: Vec<i64>,
     pub dilations: Vec<i64>,
-    /// Padding before (`low`) and after (`high`) the tensor, as the model gives it.
+    /// Padding before (`low`) and after (`high`) the tensor, which follows from `pads` or `auto_pad`.
     pub low: Vec<Dim>,
     pub high: Vec<Dim>,
     /// Additional padding at the end, for a last, incomplete window.
@@ -54,7 +55,7 @@ pub fn pads(node: &Node, rank: usize) -> Result<(Vec<Dim>, Vec<Dim>)> {
     Ok((dims(&list[..rank]), dims(&list[rank..])))
 }
 
-/// Returns, if the model requests padding that keeps the extents, whether an odd element goes to the end.
+/// If `auto_pad` requests SAME padding, returns whether the end gets the larger half of an odd number of elements.
 pub fn same_upper(node: &Node) -> Result<Option<bool>> {
     match node.str_or("auto_pad", "NOTSET")?.as_str() {
         "NOTSET" | "" | "VALID" => Ok(None),
@@ -121,8 +122,8 @@ impl Windows {
         self.places.push(places);
     }
 
-    /// Sets all positions at which the window is inside the padded tensor. With `ceil`, also one at which it begins
-    /// inside and ends outside, unless it begins in the padding at the end.
+    /// Sets all positions at which the window is inside the padded tensor. With `ceil`, this includes the position at
+    /// which the window begins inside and ends outside, unless the window begins in the padding at the end.
     fn fit(&mut self, axis: usize, extent: &Dim, ceil: bool) {
         let (stride, one) = (Dim::constant(self.strides[axis]), Dim::constant(1));
         let begun = extent.clone() + self.low[axis].clone();
@@ -141,7 +142,7 @@ impl Windows {
         self.sizes.len()
     }
 
-    /// Whether the windows have one element.
+    /// Whether each window has a single element.
     pub fn are_points(&self) -> bool {
         self.sizes.iter().all(|n| n.is_const(1))
     }
@@ -193,7 +194,7 @@ pub fn channels_last(b: &mut Builder, x: Value) -> Result<Value> {
     b.transpose(x, [0].into_iter().chain(2..rank).chain([1]).collect())
 }
 
-/// As [`with_channels_last`] if the node's attribute `channels_last` is set, else f itself.
+/// Applies f as [`with_channels_last`] does if the node's attribute `channels_last` is set, else directly.
 pub fn in_layout(
     b: &mut Builder,
     node: &Node,

@@ -27,8 +27,8 @@ pub struct Probes<'a> {
 
 /// Limits for the expression of an offset.
 pub struct Room<'a> {
-    /// Maximum number of sizes in the maximum; further sizes are joined, so that expressions do not grow with the depth
-    /// of the model.
+    /// Maximum number of sizes in the maximum. If there are more, an upper bound replaces pairs of sizes, so that
+    /// expressions do not grow with the depth of the model.
     pub n_max: usize,
     /// For each typical call: the largest value of the offset that does not enlarge the arena.
     pub at: &'a [u64],

@@ -77,7 +77,7 @@ pub struct Table {
     pub meaning: Meaning,
 }
 
-/// Returns the tables of a graph whose rows may become bytes.
+/// Returns the tables of a graph whose rows may be quantised to 8-bit codes.
 pub fn tables(graph: &Graph, options: &Options) -> Vec<Table> {
     let (constant, meanings) = (constants(graph), Meanings::new(graph));
     let table = |(v, node): (Value, &Node)| {

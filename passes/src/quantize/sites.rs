@@ -27,7 +27,8 @@ pub enum Other {
     Window,
 }
 
-/// Returns how a node uses f32 weights, `None` if it uses none, or as an error why its weights are not quantised.
+/// Returns how a node uses f32 weights; `None` if it uses none. The error is the reason why its weights are not
+/// quantised.
 pub fn site(graph: &Graph, node: &Node, constant: &[bool]) -> std::result::Result<Option<Site>, &'static str> {
     if let (Op::Gather { axis: 0 }, &[table, _]) = (&node.op, &node.args[..]) {
         let ty = graph.ty(table);
@@ -66,7 +67,7 @@ pub fn site(graph: &Graph, node: &Node, constant: &[bool]) -> std::result::Resul
     Ok(Some(Site::Product { summed, weights, other }))
 }
 
-/// Whether a value is the windows of a convolution's operand, possibly moved further.
+/// Whether a value is obtained from the windows of a convolution's operand by data movement only.
 fn is_window(graph: &Graph, v: Value) -> bool {
     let node = graph.node(v);
     matches!(node.op, Op::Window(_)) || is_moved(graph, node) && is_window(graph, node.args[0])

@@ -342,8 +342,8 @@ impl Proof {
     }
 }
 
-/// Returns, for each result, the dimensions that are indexed by the variables `batch` and `position`; `None` if another
-/// dimension of a result depends on these variables, or an index on data.
+/// Returns, for each result, the dimensions that are indexed by the variables `batch` and `position`; `None` if there
+/// are none, if the index of another dimension depends on these variables, or if an index depends on data.
 fn stored_at(k: &Kernel, batch: usize, position: usize) -> Option<Vec<(usize, usize)>> {
     (0..k.writes.len()).map(|w| axes_stored_at(k, w, batch, position)).collect()
 }

@@ -60,11 +60,11 @@ pub fn merging_reshape(from: &[Dim], to: &[Dim]) -> Option<Vec<Dim>> {
     ones.then_some(index)
 }
 
-/// Longest innermost axis of interleaved elements: the factor by which an image is enlarged.
+/// Maximum extent of the innermost axis of interleaved elements, which is the factor by which an image is enlarged.
 const INTERLEAVED_MAX: i64 = 8;
 
-/// Whether a reshape that merges dimensions merges the last one, which is short, with others: [n, c, h, 2, w, 2] =>
-/// [n, c, 2·h, 2·w].
+/// Whether a reshape that merges dimensions merges the last one, which has 2 to `INTERLEAVED_MAX` elements, with
+/// others: [n, c, h, 2, w, 2] => [n, c, 2·h, 2·w].
 pub fn interleaves(from: &[Dim], to: &[Dim]) -> bool {
     let none = from.iter().any(|d| d.is_const(0));
     let short = |d: &Dim| d.as_const().is_some_and(|n| (2..=INTERLEAVED_MAX).contains(&n));

@@ -1,8 +1,8 @@
 //! a dimension split over ranks, windows along it  =>  the elements that each rank's windows read
 //!
-//! Each rank computes its positions of a window. These read the rank's own elements of the operand, some elements of
-//! the neighbouring ranks (the halo), and some padding. The extents must be constants: for each rank it is checked that
-//! the halo does not reach beyond its neighbours.
+//! Each rank computes some positions of a window. These positions read the rank's own elements of the operand, some
+//! elements of the neighbouring ranks (the halo), and some padding. The extents must be constants, because it is
+//! checked for each rank that the halo does not reach beyond the neighbours.
 
 use super::redistribute::Local;
 use super::split::{Ranks, Split, State, TIME};
@@ -16,14 +16,14 @@ use std::ops::Range;
 pub struct Halo {
     /// The padded dimension.
     pub dim: usize,
-    /// The ranks' positions of the window.
+    /// How the positions of the window are split over the ranks.
     pub places: Split,
-    /// What the ranks read.
+    /// The elements that the ranks read.
     pub reach: Reach,
 }
 
 impl Halo {
-    /// Returns the number of elements along the dimension that a rank takes from a neighbour, at most.
+    /// Returns the maximum number of elements along the dimension that a rank takes from one neighbour.
     pub fn taken(&self) -> i64 {
         self.reach.before.max(self.reach.after)
     }
@@ -41,20 +41,22 @@ impl Halo {
 pub struct Moves {
     /// Number of elements of padding before the operand.
     low: i64,
-    /// Number of offsets in the window, the distance between its positions, and that between its offsets.
+    /// Number of elements in the window, distance between adjacent positions of the window, and distance between
+    /// adjacent elements of the window.
     size: i64,
     stride: i64,
     dilation: i64,
 }
 
 impl Moves {
-    /// Returns the number of elements that so many positions read; there is at least one.
+    /// Returns the number of elements from the first to the last that `places` adjacent positions read; `places` is at
+    /// least 1.
     fn span(&self, places: Dim) -> Dim {
         let more = places - Dim::constant(1);
         more * Dim::constant(self.stride) + Dim::constant(self.offsets())
     }
 
-    /// Number of elements from the first to the last offset of a position.
+    /// Returns the number of elements from the first to the last that one position reads.
     fn offsets(&self) -> i64 {
         (self.size - 1).saturating_mul(self.dilation).saturating_add(1)
     }
@@ -67,20 +69,20 @@ impl Moves {
     }
 }
 
-/// What the ranks' positions of a window read.
+/// The elements that the ranks' positions of a window read.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Reach {
     moves: Moves,
-    /// Number of elements that the ranks take from the ranks before and after them.
+    /// Number of elements that each rank takes from the rank before it, and from the rank after it.
     pub before: i64,
     pub after: i64,
-    /// Whether each rank reads all that it has then.
+    /// Whether each rank reads all elements that it has after taking these.
     is_exact: bool,
 }
 
 impl Reach {
-    /// Returns what the ranks read; `None` if a rank has no elements or no positions, or needs elements from beyond its
-    /// neighbours.
+    /// Returns the elements that the ranks read; `None` if a rank has no elements or no positions, or needs elements
+    /// from beyond its neighbours.
     fn new(ranks: &Ranks, moves: Moves, has: &Split, places: &Split) -> Option<Reach> {
         if ranks.axis == TIME || !has.outer.is_const(1) {
             return None;
@@ -121,7 +123,7 @@ impl Reach {
         [first.clone(), end - first]
     }
 
-    /// Returns the index that the first position of a rank begins at; negative within the padding.
+    /// Returns the operand's index at which the first position of a rank begins; negative within the padding.
     fn first(&self, places: &Split, ranks: &Ranks) -> Dim {
         let place = places.start(ranks) * places.unit.clone();
         place * Dim::constant(self.moves.stride) - Dim::constant(self.moves.low)
@@ -138,7 +140,7 @@ fn elements(split: &Split, ranks: &Ranks, rank: i64) -> Option<Range<i64>> {
 }
 
 /// Returns the halo of a padding whose operand is split along a padded dimension; `None` unless all consumers of the
-/// result are windows along this dimension that move alike.
+/// result, directly or through windows along other dimensions, are equal windows along this dimension.
 pub fn of_padding(graph: &Graph, ranks: &Ranks, node: &Node, low: &[Dim], has: &Split) -> Option<Halo> {
     let (v, _) = graph.values().find(|(_, n)| std::ptr::eq(*n, node))?;
     let mut padded = vec![v];
@@ -180,8 +182,9 @@ pub fn of_own_elements(ranks: &Ranks, node: &Node, w: &WindowSpec, has: &Split) 
     (reach.is_own() && reach.is_exact).then_some(places)
 }
 
-/// Returns how a slice with a stride from the start of a dimension is split, if each rank finds its elements of the
-/// result among its own; and the index at which they begin there.
+/// Returns how the result of a slice with a stride from the start of a dimension is split, and the index in the rank's
+/// part of the operand at which its part of the result begins; `None` if a rank's part of the result needs elements of
+/// other ranks.
 pub fn of_slice(ranks: &Ranks, node: &Node, (starts, steps): (&[Dim], &[i64]), has: &Split) -> Option<(Split, Dim)> {
     let (start, stride) = (&starts[has.dim], steps[has.dim]);
     if !start.is_const(0) || stride < 2 {
@@ -244,7 +247,8 @@ pub fn of_padded(node: &Node, halo: &Halo) -> Option<super::Signature> {
 mod tests {
     use super::*;
 
-    /// What the ranks take from those before and after them, and whether they read all of it.
+    /// Returns the numbers of elements that ranks take from the ranks before and after them, and whether they read all
+    /// elements that they then have.
     fn reach(n: i64, places: i64, size: i64, moves: [i64; 4]) -> Option<(i64, i64, bool)> {
         let ranks = Ranks { axis: 0, size, coordinate: Dim::symbol("r") };
         let [low, size, stride, dilation] = moves;
@@ -268,7 +272,8 @@ mod tests {
         // Each rank has two rows.
         assert_eq!(reach(8, 8, 4, [2, 5, 1, 1]), Some((2, 2, true)));
         assert_eq!(reach(8, 8, 4, [3, 7, 1, 1]), None);
-        // The last rank has no row, the last one has no position, and the numbers are too large.
+        // Of these three cases, the last rank has no row in the first and no position in the second; in the third, an
+        // index overflows.
         assert_eq!(reach(9, 9, 4, [1, 3, 1, 1]), None);
         assert_eq!(reach(8, 1, 2, [0, 8, 1, 1]), None);
         assert_eq!(reach(8, 8, 2, [1, 3, i64::MAX / 2, 1]), None);

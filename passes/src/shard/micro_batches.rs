@@ -1,10 +1,10 @@
 //! a program with a batch, a number of micro-batches  =>  the program executed for one micro-batch after the other
 //!
 //! A batch is cut over time in the same way as a program is split over ranks: by the same rules, along a pseudo-axis
-//! without ranks. Exchanges between ranks become operations of one program: parts are concatenated, partial sums added.
-//! In a pipeline, each micro-batch passes a stage before the next one enters it, so that stages work on different
-//! micro-batches at the same time. Where ranks share the work of each micro-batch, micro-batches alternate, so that one
-//! computes while another one exchanges.
+//! without ranks. Exchanges along this axis become operations of one program: parts are concatenated, partial sums
+//! added. In a pipeline, each micro-batch passes a stage before the next one enters it, so that stages work on
+//! different micro-batches at the same time. Where ranks share the work of each micro-batch, micro-batches alternate,
+//! so that one computes while another one exchanges.
 
 use super::redistribute::{Local, States};
 use super::split::{Ranks, TIME};

@@ -29,7 +29,7 @@ pub struct Local<'g> {
     fixed: Vec<bool>,
     /// Number of uses of each value.
     uses: Vec<usize>,
-    /// How each input that a cache continues is split, in this entry point and earlier ones.
+    /// How the input of each cache is split, in this entry point and earlier ones.
     pub states: &'g mut States,
     next_group: usize,
     pub missed: Vec<Missed>,
@@ -51,7 +51,7 @@ pub fn fixed_values(graph: &Graph) -> Vec<bool> {
     fixed
 }
 
-/// Splits of caches by the name of their input.
+/// Splits of caches by the name of their input; `None` if every rank has the whole cache.
 pub type States = BTreeMap<String, Option<Split>>;
 
 impl<'g> Local<'g> {
@@ -134,7 +134,7 @@ impl<'g> Local<'g> {
                 self.exchange(op, own, node.ty.clone(), &node.origins)?
             }
             State::Split(split) => self.gathered(own, &split, &node.ty, &node.origins)?,
-            // The overlapping parts are computed again as a whole.
+            // The ranks' parts overlap, so the whole value is computed again instead of gathered.
             State::Halo(_) => {
                 let args = node.args.iter().map(|a| self.whole_value(*a)).collect::<Result<Vec<Value>>>()?;
                 self.add(node.op.clone(), &args, node.ty.clone(), &node.origins)?
@@ -144,7 +144,7 @@ impl<'g> Local<'g> {
         Ok(whole)
     }
 
-    /// Returns the whole value for the operation that is being placed. Weights may be gathered just before it.
+    /// Returns the whole value for the operation that is being placed. Weights may be gathered at this point.
     pub fn needed_whole(&mut self, v: Value) -> Result<Value> {
         let is_needed_in_calls = self.fixed.get(self.placed.len()).is_some_and(|fixed| !fixed);
         let split = if self.along.gathers && is_needed_in_calls { self.split_of_weights(v) } else { None };
@@ -154,8 +154,8 @@ impl<'g> Local<'g> {
         }
     }
 
-    /// Returns how weights that are gathered in calls are kept; `None` for few bytes, and for what is not computed from a
-    /// parameter element by element.
+    /// Returns how weights that calls gather are split over the ranks; `None` for fewer than `GATHERED_BYTES_MIN`
+    /// bytes, and for values that are not a parameter, possibly transposed or converted.
     fn split_of_weights(&self, v: Value) -> Option<Split> {
         let (ty, mut source) = (self.graph.ty(v), v);
         while let node @ Node { op: Op::Transpose { .. } | Op::Convert(_), .. } = self.graph.node(source) {
@@ -164,7 +164,7 @@ impl<'g> Local<'g> {
         let bytes = ty.elements().as_const()?.saturating_mul(ty.dtype.bytes() as i64);
         let is_kept = matches!(self.graph.node(source).op, Op::Param { .. }) && bytes >= GATHERED_BYTES_MIN;
         let extents = || ty.dims.iter().map(|n| n.as_const().unwrap_or(0));
-        // Parts of the first dimension are contiguous.
+        // The first dimension that is long enough is split: the further out, the longer the contiguous runs of a part.
         let dim = extents().position(|n| n >= self.ranks.size).filter(|_| is_kept)?;
         Some(Split::plain(dim, &ty.dims[dim], &self.ranks))
     }

@@ -69,9 +69,9 @@ impl Local<'_> {
         Ok((self.add(op, &args, ty, &node.origins)?, state))
     }
 
-    /// Returns the operation on a part. A slice of several runs of units starts where these runs start in the rank's
-    /// part, for instance the queries, keys or values from one contraction; a slice with a stride where the first of
-    /// its elements is in the part.
+    /// Returns the operation on a part. A slice of several runs of units, for instance of the queries, keys or values
+    /// from one contraction, starts where these runs start in the rank's part. A slice with a stride starts where its
+    /// first element is in the part.
     fn op_on_part(&self, node: &Node, operands: &[State], split: &Split) -> Op {
         let (Op::Slice { starts, steps }, [State::Split(has)]) = (&node.op, operands) else { return node.op.clone() };
         let of_runs = sliced_runs(has, starts, steps, &node.ty)

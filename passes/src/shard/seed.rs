@@ -69,10 +69,10 @@ impl Local<'_> {
         !looks_along && summed
     }
 
-    /// Whether the first contraction that consumes a value, directly or through operations that keep it split, sees
-    /// units of one index of a dimension: its other operand, with as many units, is then split in the same way. Also
-    /// true if each rank has exactly one unit, but not if some ranks have no key head, while each key head serves
-    /// several query heads.
+    /// Whether the other operand of the first contraction that consumes a value, directly or through operations that
+    /// keep it split, is split in the same way: each unit must be a single index of the dimension there, or there must
+    /// be as many units as ranks. This is not so, for instance, if there are fewer key heads than ranks and each key
+    /// head serves several query heads.
     pub fn meets_its_like(&self, v: Value, split: &Split) -> bool {
         let mut alike = true;
         self.follow(v, split, |node, _, has| {

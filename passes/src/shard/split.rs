@@ -21,7 +21,7 @@ pub struct Ranks {
 pub const TIME: usize = usize::MAX;
 
 impl Ranks {
-    /// Returns the first and the number of the rank's items, out of n.
+    /// Returns the rank's first item, and the number of its items, of n items in all.
     fn part(&self, n: &Dim) -> [Dim; 2] {
         match self.coordinate.as_const().filter(|_| self.axis == TIME) {
             Some(at) => part_in_time(n, self.size, at),
@@ -61,7 +61,8 @@ pub enum State {
 }
 
 impl Split {
-    /// Normalises equal splits: if the ranks divide the units evenly, each rank's part is one unit.
+    /// Creates a split in normal form, so that equal splits are equal values: if the ranks divide the units evenly,
+    /// each rank's part becomes one unit.
     pub fn new(dim: usize, [outer, count, unit]: [Dim; 3], ranks: &Ranks) -> Split {
         let size = Dim::constant(ranks.size);
         match count.exact_div(&size) {
@@ -126,11 +127,12 @@ impl Split {
 
 type Groups = Vec<(std::ops::Range<usize>, std::ops::Range<usize>)>;
 
-/// Groups adjacent dimensions of both shapes so that their products are equal, in groups as small as possible.
+/// Groups adjacent dimensions of both shapes so that their products are equal, in groups as small as possible. Returns
+/// `None` if a dimension of `from` remains without a group; dimensions of `to` may remain.
 fn groups(from: &[Dim], to: &[Dim]) -> Option<Groups> {
     let (mut out, mut f, mut t) = (vec![], 0, 0);
     while f < from.len() {
-        // The shortest pair of groups comes first; remaining dimensions at the end join the last group.
+        // Pairs of groups are tried in the order of their total number of dimensions.
         let pairs = (f + 1..=from.len()).flat_map(|fe| (t + 1..=to.len()).map(move |te| (fe, te)));
         let mut pairs: Vec<(usize, usize)> = pairs.collect();
         pairs.sort_by_key(|(fe, te)| fe + te);

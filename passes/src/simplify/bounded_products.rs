@@ -1,7 +1,8 @@
-//! contract(a, b) of integers  =>  i32(contract(f32(a), f32(b))), where every sum is an integer that f32 has
+//! contract(a, b) of integers  =>  i32(contract(f32(a), f32(b))), if f32 represents every sum exactly
 //!
-//! Products of two activations in bytes are such: their factors are bytes less a zero. Kernels multiply f32 several times
-//! as fast as i32. Products with weights stay as they are, because `int8-contractions` multiplies bytes in these.
+//! This holds for contractions of two activations that are bytes minus a zero point, unless K is too large. Kernels
+//! multiply f32 several times as fast as i32. Contractions with weights stay as they are, because `int8-contractions`
+//! makes them multiply bytes.
 
 use super::Rewrite;
 use sardonyx_base::DType;
@@ -9,10 +10,10 @@ use sardonyx_dialects::interp::int_range;
 use sardonyx_dialects::scalar::{Conversion, ScalarFn};
 use sardonyx_dialects::sdx::{ContractSpec, Graph, Node, Op, TensorType, Value};
 
-/// f32 has all integers up to this magnitude.
+/// f32 represents all integers up to this magnitude.
 const SUM_MAX: i64 = 1 << 24;
 
-/// tf32, as which GPUs multiply the upper half of an f32, has all integers up to this magnitude.
+/// GPUs multiply an f32 as the sum of two tf32; the first tf32 represents all integers up to this magnitude.
 const FACTOR_MAX: i64 = 1 << 11;
 
 /// Maximum number of operations from which the range of an operand is derived.
@@ -54,7 +55,7 @@ pub fn has_exact_sums(g: &Graph, spec: &ContractSpec, [left, right]: [Value; 2])
     sum().is_some_and(|sum| sum <= SUM_MAX)
 }
 
-/// Returns whether a value depends on an input of the model, however deep the model is.
+/// Returns whether a value depends on an input of the model or a host operation. Models may be too deep for recursion.
 fn is_activation(g: &Graph, v: Value) -> bool {
     let (mut open, mut seen) = (vec![v], vec![false; g.nodes.len()]);
     while let Some(v) = open.pop() {
@@ -71,7 +72,8 @@ fn is_activation(g: &Graph, v: Value) -> bool {
     false
 }
 
-/// Bounds of all elements of an integer tensor; `None` if they are too large, or are not found in `visits` operations.
+/// Returns bounds of all elements of an integer tensor, derived from at most `visits` operations, or else the bounds of
+/// the element type; `None` if these exceed `SUM_MAX` in magnitude.
 fn range(g: &Graph, v: Value, visits: &mut usize) -> Option<(i64, i64)> {
     let node = g.node(v);
     let (least, most) = int_range(node.ty.dtype).filter(|_| node.ty.dtype.is_int())?;
@@ -107,7 +109,7 @@ fn range(g: &Graph, v: Value, visits: &mut usize) -> Option<(i64, i64)> {
         }
         _ => None,
     };
-    // Integers that the type lacks have wrapped.
+    // Results that the type cannot represent have wrapped, so their bounds do not hold.
     let fits = |(lo, hi): &(i64, i64)| least <= i128::from(*lo) && i128::from(*hi) <= most;
     let is_small = |(lo, hi): &(i64, i64)| -SUM_MAX <= *lo && *hi <= SUM_MAX;
     found.filter(fits).filter(is_small).or(of_type)

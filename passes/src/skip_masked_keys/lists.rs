@@ -30,7 +30,7 @@ impl Lists {
         for (at, values) in bias.values.chunks(n_keys.max(1)).enumerate() {
             let seen = &mut seen[at / inside.max(1) % n_rows / rows as usize];
             let largest = values.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-            // If a row contains NaN, nothing is hidden.
+            // A key is not hidden if the difference is NaN: if its bias is NaN, or if all biases of the row are -∞.
             let hidden = |v: f32| f64::from(v) - f64::from(largest) <= HIDDEN_MAX;
             values.iter().zip(seen).for_each(|(v, seen)| *seen |= !hidden(*v));
         }
@@ -38,8 +38,8 @@ impl Lists {
         for seen in seen {
             let first = lists.keys.len();
             for key in (0..n_keys as i64).filter(|key| seen[*key as usize]) {
-                // Hidden keys between two seen keys are listed, too, if there are fewer than a panel of them: they cost
-                // less than another run.
+                // Hidden keys between two seen keys are listed, too, if there are fewer than a panel of them (of
+                // `ATTENTION_KEYS` keys): they cost less than another run.
                 let before = lists.keys[first..].last().filter(|last| key - **last <= ATTENTION_KEYS);
                 let from = before.map_or(key, |last| last + 1);
                 lists.keys.extend(from..=key);

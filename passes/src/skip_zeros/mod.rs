@@ -91,7 +91,7 @@ pub fn run(module: &mut Module, rewrites: &mut Rewrites) -> Result<()> {
     rewrites.programs(module, |rewrites, program| {
         let mut held = Held::default();
         let mut next = 0;
-        // Steps added by a rewrite come before their consumer.
+        // Rewrites append steps to the program, which are visited, too.
         while next < program.steps.len() {
             let at = next;
             next += 1;

@@ -12,10 +12,10 @@ use sardonyx_dialects::flow::sparse::{
 use sardonyx_dialects::flow::{Body, Kernel, Memlet, Program};
 use sardonyx_dialects::scalar::{Conversion, ScalarFn};
 
-/// The length of the longest row is rounded up to a multiple of this, so that matrices with similar rows share a
-/// kernel.
+/// The number of words in the longest row is rounded up to a multiple of this, so that matrices with similar rows share
+/// a kernel.
 const LENGTHS: i64 = 32;
-/// The same for windows, whose lengths differ more and do not matter to the code.
+/// The same for windows, whose lengths differ more and do not influence the generated code.
 const LENGTHS_OF_WINDOWS: i64 = 256;
 
 /// The other operand, which a body loads at a column, possibly under a guard.
@@ -103,7 +103,7 @@ impl Writer<'_> {
         Sum { arg, inner: vec![Dim::constant(rounded_up(matrix.longest, LENGTHS_OF_WINDOWS, matrix.grid.columns))] }
     }
 
-    /// Appends the place of the j-th stored word of a row, or vector of a window, with its column if there is one.
+    /// Appends the statements for the place of the j-th stored word of a row, or of the j-th stored vector of a window.
     fn stored(&mut self, row: Dim) -> Place {
         let &[_, columns, starts] = self.parts else { unreachable!("these formats have three parts") };
         let first = self.number(starts, vec![row.clone()], None);
@@ -145,8 +145,9 @@ impl Writer<'_> {
         Sum { arg, inner: inner.to_vec() }
     }
 
-    /// Appends Σt,w,f,i value[row, 4 · four + i] · x[4 · four + position] over tiles t of columns, words w of a tile, fours
-    /// f of a word, and the two stored values i of a four; the position is two bits of the word.
+    /// Appends Σt,w,f,i value[row, 2 · four + i] · x[4 · four + position] over tiles t of columns, words w of a tile,
+    /// fours f of a word, and the two stored values i of a four; `four` is the number of the four in its row, and the
+    /// position is two bits of the word.
     fn of_two_of_four(&mut self, matrix: &TwoOfFour) -> Sum {
         let &[values, positions] = self.parts else { unreachable!("2:4 has two parts") };
         let (by, width) = (Dim::constant, matrix.word_columns());
@@ -179,7 +180,7 @@ impl Writer<'_> {
     }
 }
 
-/// The extent of a sum over rows of which the longest has `longest` words.
+/// Returns the extent of a sum over rows of which the longest has `longest` words: a multiple of `to`, or `most`.
 fn rounded_up(longest: i64, to: i64, most: i64) -> i64 {
     ((longest + to - 1).div_euclid(to) * to).min(most)
 }

@@ -22,7 +22,7 @@ pub fn symbols<'d>(
 pub struct Draw {
     /// Number of different sizes from which the size of a symbol is chosen.
     pub sizes: u64,
-    /// Exclusive upper bound of integers, small enough for them to be valid indices.
+    /// Number of different integers, from 0 or from an operand's lower bound on; small enough for valid indices.
     pub whole_below: u64,
     pub floats: (f64, f64),
 }

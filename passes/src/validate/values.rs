@@ -12,14 +12,14 @@ use sardonyx_dialects::sdx::{Graph, Node, Op, Symbol, SymbolKind, TensorType, Va
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// Maximum amount of work to interpret: multiplications plus elements of all nodes.
+/// Maximum amount of work (see `work`) of a graph that is interpreted.
 const WORK_MAX: i64 = 1 << 25;
 
 /// Known lower and upper bounds of the elements of a value.
 pub type Bounds<'a> = &'a dyn Fn(Value) -> (f64, f64);
 
-/// Returns the part of a graph that computes both values, ready to run, or the reason why it cannot be run. Values from
-/// number `n_old` on were added by the rewrite and are always computed.
+/// Returns the part of a graph that computes `left` and `right`, ready to run, or the reason why it cannot be run. The
+/// rewrite added the values from number `n_old` on; these are always computed and never drawn at random.
 pub fn compare<'a>(
     graph: &'a Graph,
     n_old: usize,
@@ -50,8 +50,9 @@ pub fn compare<'a>(
     Ok(Part { digest: digest.finish(), run: Box::new(run) })
 }
 
-/// Builds a graph with inputs for the sizes of symbols, inputs for free values, and the computed nodes. Inputs and
-/// parameters among the computed nodes become free inputs, too. Returns the original value of each free input.
+/// Builds a graph of the computed nodes, with an input for each free value and, for each symbol `s`, an input of shape
+/// `[s]` that gives `s` its size. Inputs and parameters among the computed nodes become free inputs, too. Returns the
+/// name of each free input with the value of `graph` that it replaces.
 fn small(graph: &Graph, cut: &Cut, left: Value, right: Value) -> (Graph, Vec<(String, Value)>) {
     let mut out = Graph { name: graph.name.clone(), ..Graph::default() };
     for (name, symbol) in &all_symbols(graph) {
@@ -90,7 +91,7 @@ fn all_symbols(graph: &Graph) -> BTreeMap<String, Symbol> {
     symbols(&graph.symbols, graph.nodes.iter().flat_map(|n| &n.ty.dims))
 }
 
-/// Hashes a small graph, apart from the names of free values.
+/// Hashes a small graph, apart from the names of its inputs.
 fn hash(g: &Graph, to: &mut DefaultHasher) {
     for (v, node) in g.values() {
         match &node.op {
@@ -142,7 +143,7 @@ fn value(g: &Graph, inputs: &[(String, Tensor)]) -> Result<Vec<(String, Tensor)>
     interp::run(g, &|name: &str| Err(Error::defect(format!("`{name}` was not drawn"))), inputs)
 }
 
-/// Returns the graph with its first output and the nodes that it needs; all inputs are kept.
+/// Returns a graph of the first output, all inputs, and the nodes from which this output is computed.
 fn alone(g: &Graph) -> Graph {
     let mut part = Graph { outputs: g.outputs[..1].to_vec(), ..g.clone() };
     let live = part.live();
@@ -157,7 +158,8 @@ fn alone(g: &Graph) -> Graph {
     part
 }
 
-/// Returns the number of multiplications plus the number of elements of all nodes.
+/// Returns the sum over all nodes: the number of multiplications for a contraction, and the number of elements of the
+/// result and the operands for any other node.
 fn work(g: &Graph, sizes: &Sizes) -> i64 {
     let of = |node: &Node| {
         let value = |name: &str| sizes.get(name).copied();

@@ -1,8 +1,9 @@
 //! Levels of CPU instruction sets: the features that code may use, their names in LLVM, and how they are detected
 //!
-//! The compiler generates code for levels, and the runtime selects the best level that a machine supports, both by this
-//! table. A level includes the levels that it names, and the levels that these include. A process that uses tiles (AMX)
-//! must request them from the operating system once; the check whether the machine supports a level with tiles does so.
+//! The compiler generates code for each level of the table, and the runtime selects the best level that the machine
+//! supports. A level includes the levels that it names, and the levels that these include. A process that uses tiles
+//! (AMX) must request them from the operating system once; the check whether the machine supports a level with tiles
+//! makes this request.
 
 use crate::{Error, Result};
 use std::fmt;
@@ -15,7 +16,7 @@ pub struct Arch {
     pub triple: &'static str,
     /// `e_machine` of an ELF object.
     pub elf_machine: u16,
-    /// Whether this machine and its operating system support a feature.
+    /// Returns whether this machine and its operating system support the feature with this name in LLVM.
     detected: fn(&str) -> bool,
 }
 
@@ -124,7 +125,7 @@ static LEVELS: &[Row] = &[
     },
 ];
 
-/// A level of CPU instruction sets, as the number of its row in the table.
+/// A level of CPU instruction sets, as the index of its row in `LEVELS`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Level(u8);
 
@@ -140,7 +141,7 @@ impl Level {
         (0..LEVELS.len() as u8).map(Level)
     }
 
-    /// Levels for which every kernel has code.
+    /// Returns the levels for which every kernel has code, the best ones last.
     pub fn common() -> impl DoubleEndedIterator<Item = Level> {
         Level::all().filter(|level| level.is_common())
     }
@@ -159,7 +160,7 @@ impl Level {
         &LEVELS[self.0 as usize]
     }
 
-    /// The suffix of a kernel's symbol.
+    /// Returns the name, which is also the suffix of the symbols of kernels compiled for this level.
     pub fn name(self) -> &'static str {
         self.row().name
     }
@@ -211,7 +212,8 @@ impl Level {
         self.row().extensions.contains(&extension)
     }
 
-    /// LLVM's name of a processor, and the features beyond that processor's: `+avx512vnni,…`.
+    /// Returns LLVM's name of a processor, and the features that this level has in addition to that processor's, in
+    /// LLVM's format: `+avx512vnni,…`.
     pub fn llvm(self) -> (&'static str, String) {
         let (mut cpu, mut features) = ("generic", vec![]);
         for level in self.included() {
@@ -224,7 +226,8 @@ impl Level {
         (cpu, features.join(","))
     }
 
-    /// Features of this level, and of those that it includes, that the processor or the operating system lacks.
+    /// Returns the features of this level and of its included levels that the processor or the operating system lacks:
+    /// all of them on a machine of another architecture.
     pub fn missing(self) -> Vec<&'static str> {
         let needed = Level::all().filter(|level| self.includes(*level)).flat_map(|level| level.row().features);
         let here = self.arch().name == std::env::consts::ARCH;
@@ -270,7 +273,7 @@ mod x86_64 {
         }
     }
 
-    /// The CPUID register that reports the supported tile operations.
+    /// Returns EDX of CPUID leaf 7, which reports the supported tile operations; 0 if the CPU lacks this leaf.
     fn tile_features() -> u32 {
         if __cpuid(0).eax < 7 { 0 } else { __cpuid_count(7, 0).edx }
     }
@@ -291,8 +294,9 @@ mod x86_64 {
     }
 }
 
-/// Returns the best of the artifact's levels that this processor supports, limited to those that `limit` includes.
-/// Errors: E0403 if there is none.
+/// Returns the best of the artifact's levels that this processor supports, limited to `limit` and the levels that it
+/// includes. Errors: E0403 if there is none, if the code is for another architecture, or if the artifact or this
+/// machine does not support `limit` itself.
 pub fn select(arch: &str, levels: &[String], limit: Option<Level>) -> Result<Level> {
     if Arch::from_name(arch).is_none() || arch != std::env::consts::ARCH {
         let message = format!("the artifact has code for `{arch}`, this machine is `{}`", std::env::consts::ARCH);

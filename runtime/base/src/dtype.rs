@@ -96,7 +96,7 @@ impl DType {
         &ROWS[self as usize]
     }
 
-    /// The type's number in ONNX's `TensorProto.DataType`.
+    /// The type's number in ONNX's `TensorProto.DataType`; -1 for [`DType::Value`], which has none.
     pub fn onnx_code(self) -> i32 {
         self.row().1
     }

@@ -2,20 +2,21 @@
 
 use crate::DType;
 
-/// Which codes are not plain numbers, and consequently what a number that is too large becomes.
+/// Which codes do not stand for finite numbers, and therefore what a number beyond the largest finite one becomes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Specials {
     /// The largest exponent encodes infinities and NaN, as in IEEE 754; a number that is too large becomes infinite.
     InfAndNan,
-    /// All ones below the sign is NaN; a number that is too large becomes NaN.
+    /// A code whose bits below the sign are all 1 is NaN; a number that is too large becomes NaN.
     NanAllOnes,
     /// The code of -0 is NaN, and zero has no sign; a number that is too large becomes NaN.
     NanMinusZero,
-    /// All codes are plain numbers: a number that is too large becomes the largest one, and NaN becomes -0.
+    /// All codes are finite numbers: a number that is too large becomes the largest finite number of its sign, and NaN
+    /// becomes -0.
     Finite,
 }
 
-/// A format with a sign, an exponent and a mantissa; numbers are subnormal if the exponent's bits are 0.
+/// A format with a sign, an exponent and a mantissa; a number is subnormal if all bits of its exponent are 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Format {
     /// Number of bits of the exponent.
@@ -24,7 +25,7 @@ pub struct Format {
     pub mantissa_bits: u32,
     /// Number that is subtracted from the exponent field of a normal number.
     pub bias: i32,
-    /// Codes that are not plain numbers.
+    /// Codes that do not stand for finite numbers.
     pub specials: Specials,
 }
 
@@ -44,7 +45,7 @@ static FORMATS: &[(DType, Format)] = &[
     (DType::F4E2M1, row(2, 1, 1, Specials::Finite)),
 ];
 
-/// The least f8e8m0, code 0: 2^-127. Code 255 is NaN, the others are 2^(code - 127).
+/// The smallest f8e8m0, code 0: 2^-127. Code 255 is NaN; any other code stands for 2^(code - 127).
 pub const E8M0_MIN: f64 = 1.0 / (1u128 << 127) as f64;
 
 /// The format of a type; `None` for types that are no narrow floats, and for f8e8m0.
@@ -73,8 +74,9 @@ pub fn encode(dtype: DType, value: f64) -> Option<u32> {
     }
 }
 
-/// The nearest value of the type, ties to even; too large values become what [`Specials`] says. For f8e8m0 a tie goes
-/// up, and values out of range are NaN. For types that are no narrow floats, the result is `x`.
+/// The value of the type that is nearest to `x`, ties to even; [`Specials`] says what values that are too large become.
+/// For f8e8m0, ties are rounded up, and values out of range become NaN. For types that are no narrow floats, the result
+/// is `x`.
 pub fn round(dtype: DType, x: f64) -> f64 {
     match (format(dtype), dtype) {
         (Some(format), _) => format.round(x),
@@ -114,7 +116,7 @@ impl Format {
         (self.specials == Specials::InfAndNan).then_some(top)
     }
 
-    /// Returns the code of NaN; that of -0 for a format without NaN.
+    /// Returns the code of NaN; the code of -0 for a format without NaN.
     pub fn nan_code(&self) -> u32 {
         match (self.infinity_code(), self.specials) {
             // A quiet NaN has the upper bit of the mantissa set.
@@ -134,7 +136,7 @@ impl Format {
         self.plain(code)
     }
 
-    /// The value of a code without sign that is a plain number.
+    /// The value of a code whose sign bit is 0 and that stands for a finite number.
     fn plain(&self, code: u32) -> f64 {
         let (e, m) = ((code >> self.mantissa_bits) as i32, code & ((1 << self.mantissa_bits) - 1));
         let fraction = m as f64 / (1u32 << self.mantissa_bits) as f64;
@@ -249,7 +251,8 @@ mod tests {
         assert_eq!(all(f64::INFINITY), [0x7f, 0x80, 0x7c, 0x80, 0x07, 0xff]);
         assert_eq!(all(1e30)[..5], [0x7f, 0x80, 0x7c, 0x80, 0x07]);
         assert_eq!(all(-0.0)[..5], [0x80, 0x00, 0x80, 0x00, 0x08]);
-        // Half way between the largest number and the next multiple, a tie goes to the even one of the two.
+        // 464 and 61440 are half way between the largest number and the next multiple of its unit; a tie goes to the
+        // even one of the two.
         assert_eq!((of(DType::F8E4M3FN, 464.0), of(DType::F8E4M3FN, 465.0)), (0x7e, 0x7f));
         assert_eq!((of(DType::F8E5M2, 61439.0), of(DType::F8E5M2, 61440.0)), (0x7b, 0x7c));
         assert_eq!((of(DType::F4E2M1, 2.5), of(DType::F4E2M1, 3.5)), (0x4, 0x6));

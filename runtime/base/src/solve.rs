@@ -39,7 +39,8 @@ impl Source {
     }
 }
 
-/// Maximum length of a chain of equations that depend on each other; no exporter writes longer ones.
+/// Maximum number of passes over the dimensions. A chain of expressions that depend on each other needs at most as many
+/// passes as its length; no exporter writes longer chains.
 const ROUNDS_MAX: usize = 16;
 
 /// The sources of all symbols that are `wanted` and that the dimensions determine, in the order of evaluation.
@@ -47,7 +48,8 @@ pub fn sources<'a>(inputs: impl IntoIterator<Item = &'a [Dim]>, wanted: &dyn Fn(
     further(vec![], inputs.into_iter().enumerate(), wanted)
 }
 
-/// Appends to `found` the sources of the symbols that further inputs, given with their indices, determine.
+/// Returns `found` together with the sources of the symbols that further inputs determine; each input is given with its
+/// index.
 pub fn further<'a>(
     mut found: Vec<Source>,
     inputs: impl IntoIterator<Item = (usize, &'a [Dim])>,

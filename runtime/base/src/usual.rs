@@ -1,4 +1,4 @@
-//! Default sizes of open dimensions, which every estimate, example and measurement uses if no sizes are given
+//! Default sizes of symbolic dimensions, which every estimate, example and measurement uses if no sizes are given
 
 use crate::Dim;
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,7 +10,7 @@ pub type Sizes = BTreeMap<String, i64>;
 /// Smallest and largest value of a symbol; `None` if the symbol has no upper bound.
 pub type Range = (i64, Option<i64>);
 
-/// Default sizes of open dimensions.
+/// Default sizes of symbolic dimensions.
 #[derive(Clone, Copy, Debug)]
 pub struct Usual {
     /// Size of a symbol that occurs in the first dimension of an input: the batch.
@@ -27,7 +27,7 @@ pub const LARGE: Usual = Usual { first: 8, other: 512 };
 pub const CALLS: [Usual; 3] = [USUAL, Usual { other: 16, ..USUAL }, LARGE];
 
 impl Usual {
-    /// The default size of a symbol with the range `lo..=hi`, given the dimensions of the inputs.
+    /// The default size of a symbol, limited to the range `lo..=hi`, given the dimensions of the inputs.
     pub fn size(self, name: &str, (lo, hi): Range, inputs: &[&[Dim]]) -> i64 {
         let is_first = inputs.iter().filter_map(|dims| dims.first()).any(|d| d.names().contains(name));
         let size = if is_first { self.first } else { self.other };
@@ -39,10 +39,10 @@ impl Usual {
 const SEARCHED: i64 = 4096;
 
 /// Changes `sizes` so that the checks hold, if such sizes are found. A check is a pair of dimensions that must be
-/// equal. If one side is a single symbol, it takes the value of the other side. If the check still fails, there are
-/// up to three searches: for one value of all symbols of the check; for a value of a single symbol while the others
-/// keep theirs; for a value of a single symbol while the others have their lower bounds, but at least 1. Only symbols
-/// for which `range` returns bounds take part in the searches, and fixed symbols never change.
+/// equal. If one side is a single symbol, this symbol gets the value of the other side. If the check still fails, there
+/// are up to three searches: for one value that all symbols of the check have; for a value of a single symbol while the
+/// other symbols keep their values; for a value of a single symbol while the other symbols have their lower bounds, but
+/// at least 1. Only symbols for which `range` returns bounds take part in the searches, and fixed symbols never change.
 pub fn keep_checks<'a>(
     checks: impl IntoIterator<Item = (&'a Dim, &'a Dim)>,
     range: &dyn Fn(&str) -> Option<Range>,
@@ -88,8 +88,8 @@ pub fn keep_checks<'a>(
     }
 }
 
-/// Whether a check holds if the symbols `names` all have `value` and the others have their sizes; `None` if a size is
-/// unknown.
+/// Whether a check holds if each of the symbols `names` has the size `value` and the other symbols have their sizes in
+/// `sizes`; `None` if a side has no value, for example because a size is unknown.
 fn holds(check: (&Dim, &Dim), sizes: &Sizes, names: &[&str], value: i64) -> Option<bool> {
     let size = |name: &str| if names.contains(&name) { Some(value) } else { sizes.get(name).copied() };
     let side = |d: &Dim| d.eval_named(&size).ok();

@@ -1,7 +1,7 @@
 //! sequence, optional, map  <=>  a scalar tensor of type `value`, whose bytes encode it
 //!
-//! Thus every input and output of a model is a [`Tensor`], and code that passes tensors on need not distinguish other
-//! values. The encoding is a tag byte, followed by:
+//! With this encoding, every input and output of a model is a [`Tensor`], and code that only passes tensors on needs no
+//! case for other values. An encoded value is a tag byte, followed by these fields:
 //!
 //! ```text
 //! 0 tensor    type code i32, rank u32, dimensions u64 …, length u64, bytes
@@ -71,7 +71,7 @@ impl Value {
             Value::Tensor(tensor) => tensor,
             Value::Sequence(_) | Value::Optional(_) | Value::Map { .. } => {
                 let mut data = vec![];
-                // Without limits, writing cannot fail.
+                // Without limits, writing fails only if no memory is left for the bytes.
                 let _ = write(&self, &mut data, &Budget::unlimited());
                 Tensor::of_value(data)
             }
@@ -153,7 +153,7 @@ pub(crate) fn check(data: &Bytes) -> Result<()> {
     if data.is_empty() { Ok(()) } else { Err(damaged("there is more behind it")) }
 }
 
-/// Encoded bytes of a tensor except its dimensions and data: tag, type code, rank and length.
+/// Number of encoded bytes of a tensor except its dimensions and data: tag, type code, rank and length.
 const TENSOR_BYTES: usize = 1 + 4 + 4 + 8;
 
 fn encoded_bytes(value: &Value, budget: &Budget) -> Result<usize> {
@@ -207,7 +207,8 @@ fn write_tensor(tensor: &Tensor, out: &mut Vec<u8>, budget: &Budget) -> Result<(
     put(tensor.bytes())
 }
 
-/// Reads the tag of the next value. Errors: E0302.
+/// Reads the tag of the next value, which is nested at `depth`. Errors: E0302 at the end of the data, and beyond
+/// `DEPTH_MAX`.
 fn read_tag(data: &mut Bytes, depth: usize) -> Result<u8> {
     if depth > DEPTH_MAX {
         return Err(damaged("it is nested too deeply"));
@@ -227,7 +228,7 @@ fn no_keys() -> Box<Error> {
 fn skip(data: &mut Bytes, depth: usize) -> Result<()> {
     match read_tag(data, depth)? {
         0 => read_tensor(data).map(drop),
-        // Each value takes at least a byte, so a length that is too large ends in an error at the end of the data.
+        // Each value takes at least one byte, so if the length is too large, there is an error at the end of the data.
         1 => (0..read_length(data)?).try_for_each(|_| skip(data, depth + 1)),
         2 => Ok(()),
         3 => skip(data, depth + 1),

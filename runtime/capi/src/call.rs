@@ -54,7 +54,7 @@ pub unsafe fn run_options(call: &sdx_call, returns: bool) -> Result<RunOptions> 
     if !call.outputs.is_null() {
         // SAFETY: `outputs` points to `n_outputs` pointers.
         let names = unsafe { slice(call.outputs, call.n_outputs, "sdx_call.outputs") }?;
-        // SAFETY: each of them is null or a C string.
+        // SAFETY: each of these pointers is null or a C string.
         let names = names.iter().map(|name| unsafe { text(*name, "sdx_call.outputs") });
         options = options.outputs(names.collect::<Result<Vec<&str>>>()?);
     }
@@ -82,7 +82,7 @@ pub unsafe extern "C" fn sdx_run(
         };
         let ports = &session.model().entry(entry)?.outputs;
         let rank_of = |name: &str| ports.iter().find(|port| port.name == name).map(|port| port.dims.len());
-        // SAFETY: as for `Given::new`.
+        // SAFETY: the pointers and sizes that were passed to `Given::new` are still valid.
         unsafe { given.check_dims(rank_of) }?;
         let mut cache = match call.cache.is_null() {
             true => None,
@@ -99,7 +99,7 @@ pub unsafe extern "C" fn sdx_run(
             (false, None) => session.run_with(entry, &given.inputs, &mut given.buffers, &options)?,
             (false, Some(cache)) => session.run_cached(entry, &given.inputs, &mut given.buffers, cache, &options)?,
         };
-        // SAFETY: as for `Given::new`: the call has ended, but the structs of the caller are still valid.
+        // SAFETY: the structs of the caller that were passed to `Given::new` are valid until this function returns.
         unsafe { given.write_dims() }?;
         if !outputs.is_null() {
             sdx_outputs::from(returned).give(outputs);

@@ -274,7 +274,7 @@ pub unsafe extern "C" fn sdx_model_entry_count(model: *const sdx_model) -> usize
 
 /// SAFETY: as for `Handle::get`.
 unsafe fn entry<'a>(model: *const sdx_model, entry: usize) -> Option<&'a Entry> {
-    // SAFETY: the caller guarantees it.
+    // SAFETY: the caller passes null or a live handle.
     unsafe { sdx_model::get(model) }.ok()?.entries.get(entry)
 }
 
@@ -334,7 +334,7 @@ pub unsafe extern "C" fn sdx_model_call_bytes(
         let names = names.iter().map(|name| unsafe { text(*name, "names") }).collect::<Result<Vec<&str>>>()?;
         let sizes: Vec<(&str, i64)> = names.into_iter().zip(sizes.iter().copied()).collect();
         let found = model.model.call_bytes(entry, &sizes)?;
-        // SAFETY: null is allowed, and stands for zeros.
+        // SAFETY: the pointer is null, for which `options` returns a struct of zeros.
         let mut bytes = unsafe { options::<sdx_call_bytes>(null()) }?;
         if let Some(found) = found {
             bytes.is_bounded = 1;
@@ -349,6 +349,6 @@ pub unsafe extern "C" fn sdx_model_call_bytes(
 
 /// SAFETY: as for `text`.
 pub unsafe fn entry_name<'a>(entry: *const c_char) -> Result<&'a str> {
-    // SAFETY: the caller guarantees it.
+    // SAFETY: the caller passes null or a C string.
     if entry.is_null() { Ok("main") } else { unsafe { text(entry, "entry") } }
 }

@@ -125,7 +125,7 @@ unsafe fn request(call: &sdx_call) -> Result<Request> {
     if call.n_buffers > 0 || !call.cache.is_null() {
         return Err(wrong("a call of a pool has neither buffers nor a cache"));
     }
-    // SAFETY: the caller guarantees it.
+    // SAFETY: the caller guarantees that the pointers and sizes in `call` are valid.
     let (entry, options, given) = unsafe {
         (entry_name(call.entry)?, run_options(call, true)?, Given::new((call.inputs, call.n_inputs), (null_mut(), 0))?)
     };

@@ -4,10 +4,10 @@
 //! |---|---|
 //! | `topology.rs` | a TOML file with levels of links, each figure with its source |
 //! | `route.rs` | the links that a message passes |
-//! | `simulate.rs` | the messages of a schedule on these links, with contention |
+//! | `simulate.rs` | the times of the messages of a schedule on these links, with contention |
 //! | `cycles.rs` | two edge-disjoint Hamiltonian cycles of a torus |
-//! | `schedules.rs` | when the workers of a pipeline do what: GPipe, 1F1B, interleaved, Chimera |
-//! | `select.rs` | the algorithms of a collective, the fastest first |
+//! | `schedules.rs` | the order and the times of the work in a pipeline: GPipe, 1F1B, interleaved, Chimera |
+//! | `select.rs` | the predicted times of the algorithms of a collective, the fastest first |
 //!
 //! Nothing here is measured: all results are derived from the figures in the topology file.
 

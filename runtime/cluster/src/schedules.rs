@@ -3,8 +3,8 @@
 //! GPipe runs all micro-batches forward before it runs any backward; 1F1B runs each micro-batch backward as soon as
 //! possible, so that few activations are kept; in an interleaved schedule, each worker has several chunks of the model,
 //! so that the pipeline fills sooner; Chimera runs a second pipeline in the other direction through the same workers,
-//! which fills the gaps of the first. A worker executes its list in order, and each item as soon as its inputs are
-//! available.
+//! and its work fills the idle times of the first pipeline. A worker executes its list in order, and each item as soon
+//! as the worker is free and the inputs of the item are available.
 
 use sardonyx_base::{Error, Result};
 use std::collections::BTreeMap;
@@ -67,8 +67,8 @@ pub struct Timeline {
     pub slots: Vec<Vec<Slot>>,
     /// Time at which the last worker ends.
     pub total: f64,
-    /// By worker: the maximum number of work items that have run forward on the worker and not yet backward; each of
-    /// them keeps its activations.
+    /// By worker: the maximum number of work items that have, at one time, run forward on the worker and not yet
+    /// backward; the activations of these items are kept.
     pub activations: Vec<usize>,
 }
 
@@ -78,7 +78,7 @@ impl Timeline {
         self.total - self.slots[worker].iter().map(|slot| slot.end - slot.start).sum::<f64>()
     }
 
-    /// The fraction of all workers' time in which they are idle.
+    /// The idle time of all workers, as a fraction of the total time of all workers.
     pub fn bubble(&self) -> f64 {
         let idle: f64 = (0..self.slots.len()).map(|worker| self.idle(worker)).sum();
         idle / (self.total * self.slots.len() as f64)
@@ -178,8 +178,8 @@ fn alternating(warm_up: usize, n: usize, work: &dyn Fn(usize, Direction) -> Work
     order
 }
 
-/// The order of one worker in an interleaved schedule: groups of `workers` micro-batches pass through one chunk of the
-/// worker after the other.
+/// The order of one worker in an interleaved schedule: each group of `workers` micro-batches passes through the chunks
+/// of the worker one after another.
 fn interleaved(worker: usize, (workers, chunks): (usize, usize), micro_batches: usize) -> Vec<Work> {
     let n = micro_batches * chunks;
     let warm_up = ((workers - 1 - worker) * 2 + (chunks - 1) * workers).min(n);
@@ -216,8 +216,8 @@ fn chimera(workers: usize, micro_batches: usize) -> Vec<Vec<Work>> {
     slots.into_iter().map(|slots| slots.into_iter().map(|(_, work)| work).collect()).collect()
 }
 
-/// Executes each worker's list in order. A stage runs forward when the previous stage is done, and backward when the
-/// next stage is done.
+/// Executes each worker's list in order. A stage runs a micro-batch forward when the previous stage has done so, and
+/// backward when the next stage has done so.
 fn executed(orders: &[Vec<Work>], n_stages: usize, (forward, backward): (f64, f64)) -> Result<Timeline> {
     let mut ends: BTreeMap<Work, f64> = BTreeMap::new();
     let mut line = Timeline { slots: vec![vec![]; orders.len()], total: 0.0, activations: vec![0; orders.len()] };

@@ -12,10 +12,10 @@ use sardonyx_base::{Error, Result};
 pub enum Means {
     /// A schedule of messages, which the transports implement.
     Schedule(Algorithm),
-    /// Rings in both directions over two cycles of a torus that share no link: predicted only, no transport implements
-    /// it.
+    /// Rings in both directions over two cycles of a torus that share no link. This method is only predicted; no
+    /// transport implements it.
     TwoCycles,
-    /// The switches combine the operands: predicted only.
+    /// The switches combine the operands. This method is only predicted; no transport implements it.
     InNetwork,
 }
 
@@ -35,14 +35,14 @@ impl Means {
 pub struct Candidate {
     /// Method that performs the collective.
     pub means: Means,
-    /// Predicted time and traffic; in-network reduction has no traffic by link.
+    /// Predicted time and traffic; for [`Means::InNetwork`], the traffic of individual links is not predicted.
     pub outcome: Outcome,
 }
 
-/// Maximum number of messages of a schedule that is simulated.
+/// Maximum number of messages (see `messages`) of a schedule that is simulated.
 const MESSAGES_MAX: usize = 1 << 22;
 
-/// Maximum number of messages that are simulated if only the time of the fastest algorithm is requested.
+/// Like `MESSAGES_MAX`, if only the time of the fastest algorithm is requested.
 const MESSAGES_FEW: usize = 1 << 17;
 
 /// Maximum size of an operand in bytes, so that the bytes of all messages together fit 64 bits.
@@ -57,7 +57,7 @@ pub struct Comparison {
     pub left_out: Vec<Means>,
 }
 
-/// Ranks that perform a collective in groups, all groups at once: the members of a group are `stride` ranks apart.
+/// Ranks that perform a collective in groups, all groups at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Groups {
     /// Number of ranks of all groups together.
@@ -141,9 +141,9 @@ impl<'t> Fastest<'t> {
         Fastest { topology, simulation: Simulation::new(topology, 0) }
     }
 
-    /// The time of the fastest algorithm; `None` if all algorithms have too many messages. An algorithm that cannot be
-    /// faster than one already simulated is skipped or stopped early, and only the first groups are simulated if there
-    /// are many. Errors: those of [`compare_in_groups`].
+    /// The time of the fastest algorithm in microseconds; `None` if all algorithms have too many messages. An algorithm
+    /// that cannot be faster than one already simulated is skipped or stopped early, and if all groups together have
+    /// too many messages, only the first groups are simulated. Errors: those of [`compare_in_groups`].
     pub fn time_us(&mut self, op: &Collective, operands: &[Operand], groups: Groups) -> Result<Option<f64>> {
         let Fastest { topology, simulation } = self;
         fastest_us(topology, simulation, (op, operands), groups)
@@ -183,8 +183,8 @@ fn fastest_us(
     Ok(best)
 }
 
-/// A lower bound of the time until the first member of a group has its result: the time that its rounds would take if
-/// there were no other traffic.
+/// A lower bound, in microseconds, of the time until the first member of a group has its result: the time that the
+/// `rounds` of this member would take if there were no other traffic.
 fn least_us(topology: &Topology, rounds: &Rounds, members: &[usize]) -> f64 {
     let rank = members[0];
     let overhead = topology.overhead_us.value;
@@ -213,13 +213,12 @@ fn check(topology: &Topology, op: &Collective, operands: &[Operand], groups: Gro
     result(op, operands, 0).map(drop)
 }
 
-/// The number of messages of `ranks` ranks, assuming that each rank takes as many messages as the one with these
-/// rounds.
+/// Estimates the number of messages of `ranks` ranks: the number of moves in the rounds of one rank, times `ranks`.
 fn messages(rounds: &Rounds, ranks: usize) -> usize {
     rounds.iter().map(Vec::len).sum::<usize>().saturating_mul(ranks)
 }
 
-/// Simulates as many groups as have at most `messages_max` messages together, but at least one.
+/// Simulates the first groups: as many as have at most `messages_max` messages together, but at least one group.
 fn simulated(
     topology: &Topology,
     (algorithm, op, operands): (Algorithm, &Collective, &[Operand]),
@@ -258,7 +257,7 @@ fn among(rounds: &Rounds, members: &[usize]) -> Rounds {
     rounds.iter().map(|moves| moves.iter().map(|m| Move { from: source(m.from), ..*m }).collect()).collect()
 }
 
-/// The two cycles that an all-reduce among all devices of a torus can use.
+/// The two cycles that an all-reduce among all devices of a two-dimensional torus can use; `None` in all other cases.
 fn cycles_of(topology: &Topology, op: &Collective, ranks: usize) -> Option<[Vec<usize>; 2]> {
     let (Collective::AllReduce { .. }, [torus]) = (op, topology.level.as_slice()) else { return None };
     let ([rows, columns], Kind::Torus) = (torus.members.as_slice(), torus.kind) else { return None };
@@ -367,7 +366,8 @@ mod tests {
         let [cycles, two_way, ring, doubling] = ["two-cycles", "two-way-ring", "ring", "recursive-doubling"]
             .map(|name| time(&t, ALL_REDUCE, 64, bytes, name));
         assert!(cycles < two_way && two_way < ring && ring < doubling, "{cycles} {two_way} {ring} {doubling}");
-        // Each direction of each cycle carries a quarter of the data, half of what one ring in both directions carries.
+        // Each direction of each cycle reduces a quarter of the data, so each link carries half of what a link of a
+        // single two-way ring carries.
         let (alpha, beta, n) = (5.0, 1.0 / 12.5e3, bytes as f64);
         let closed = 2.0 * 63.0 * alpha + n / 2.0 * beta * 63.0 / 64.0;
         assert!((cycles / closed - 1.0).abs() < 0.02, "{cycles} {closed}");

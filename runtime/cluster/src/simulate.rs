@@ -1,12 +1,13 @@
 //! schedules of all ranks, a topology  =>  when each rank has its result, and what each link carried
 //!
 //! A message consists of the data that one rank takes from another rank in a round. It becomes ready when both ranks
-//! have ended the previous round. It occupies the sender for the overhead when it starts and the receiver when it
-//! arrives, and passes its links one after the other without being stored between them; a link carries one message at a
-//! time, while others wait. Links are assigned in the order in which messages become ready, to a picosecond, then by
-//! rank, so the result is deterministic. A rank combines data after all its messages of the round have arrived. If a
-//! round repeats the previous round, and the previous round advanced all its ranks and links by the same time, the
-//! round is not simulated message by message. Nor is an exchange that begins as an earlier one did ([`Effect`]).
+//! have ended the previous round. It occupies the sender when it starts and the receiver when it arrives, each for the
+//! overhead, and passes its links one after the other without being stored between them; a link carries one message at
+//! a time, while others wait. Links are assigned to messages in the order in which the messages become ready, with
+//! times rounded to a picosecond; equal times are ordered by sender, then by receiver. So the result is deterministic.
+//! A rank combines data after all its messages of the round have arrived. If a round repeats the previous round, and
+//! the previous round advanced all its ranks and links by the same time, the round is not simulated message by message.
+//! Nor is an exchange that begins as an earlier one did ([`Effect`]).
 
 use crate::route::Link;
 use crate::topology::Topology;
@@ -18,16 +19,16 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 pub struct Outcome {
     /// Time at which the last rank has its result, in microseconds.
     pub time_us: f64,
-    /// Number of messages between different ranks, or with in-network reduction between ranks and switches.
+    /// Number of messages between different ranks; for in-network reduction, between ranks and switches.
     pub messages: u64,
-    /// Number of bytes that ranks take from other ranks.
+    /// Number of bytes of all these messages together.
     pub bytes: u64,
     /// The number of bytes that each link carried; idle links are absent.
     pub links: BTreeMap<Link, u64>,
 }
 
 impl Outcome {
-    /// The links with their bytes, the busiest first.
+    /// The links with the bytes that they carried, the busiest first.
     pub fn busiest_links(&self) -> Vec<(Link, u64)> {
         let mut links: Vec<(Link, u64)> = self.links.iter().map(|(link, bytes)| (*link, *bytes)).collect();
         links.sort_by_key(|(link, bytes)| (std::cmp::Reverse(*bytes), *link));
@@ -64,7 +65,7 @@ pub struct Group<'a> {
     pub rounds: &'a [Rounds],
 }
 
-/// Simulates one group: rank r runs on device r, and there are no more ranks than devices.
+/// Simulates one group of all ranks; rank r runs on device r. There must be no more ranks than devices.
 pub fn simulate(topology: &Topology, schedules: &[Rounds]) -> Outcome {
     let members: Vec<usize> = (0..schedules.len()).collect();
     simulate_groups(topology, schedules.len(), &[Group { members: &members, rounds: schedules }])
@@ -77,7 +78,7 @@ pub fn simulate_groups(topology: &Topology, ranks: usize, groups: &[Group]) -> O
     simulation.outcome()
 }
 
-/// Ranks that alternately compute and exchange, each with a clock of its own.
+/// Ranks that alternately compute and exchange data, each with a clock of its own.
 pub struct Simulation<'t> {
     topology: &'t Topology,
     wires: Wires<'t>,
@@ -149,9 +150,9 @@ impl<'t> Simulation<'t> {
         std::mem::replace(&mut self.ended, now)
     }
 
-    /// Like [`begin`](Simulation::begin), for an exchange that may repeat an earlier one of the same groups, whose effects
-    /// are `known`: if its ranks and links begin as they did then, except that all are later by the same time, so they
-    /// end. Otherwise the exchange is simulated, and its effect is added.
+    /// Like [`begin`](Simulation::begin), for groups whose earlier exchanges had the effects `known`. If, relative to
+    /// the first rank to begin, ranks begin and links are free at the same times as in one of these exchanges, its
+    /// effect occurs again. Otherwise the exchange is simulated, and its effect is added to `known`.
     pub fn begin_again(&mut self, from: Vec<f64>, groups: &[Group], known: &mut VecDeque<Effect>) -> Vec<f64> {
         let ranks: Vec<usize> = groups.iter().flat_map(|group| group.members.iter().copied()).collect();
         let base = ranks.iter().map(|rank| from[*rank]).fold(f64::INFINITY, f64::min);
@@ -193,13 +194,13 @@ impl<'t> Simulation<'t> {
         ends
     }
 
-    /// Simulates all rounds. Ranks without rounds take no part.
+    /// Simulates all rounds of the groups. The clocks of ranks without rounds do not change.
     pub fn exchange(&mut self, groups: &[Group]) {
         self.go_through(groups, &mut |_| true);
     }
 
-    /// Simulates rounds as long as `goes_on` returns true for the times at which the ranks ended the last round;
-    /// returns whether it did so after every round.
+    /// Simulates rounds as long as `goes_on` returns true for the times at which the ranks ended the last round.
+    /// Returns whether all rounds were simulated and `goes_on` returned true after each of them.
     fn go_through(&mut self, groups: &[Group], goes_on: &mut dyn FnMut(&[f64]) -> bool) -> bool {
         let mut last: Option<Step> = None;
         for round in 0..groups.iter().flat_map(|group| group.rounds).map(Vec::len).max().unwrap_or(0) {
@@ -258,7 +259,7 @@ impl<'t> Simulation<'t> {
         Step { steady_us, messages, bytes, ranks, wires }
     }
 
-    /// Repeats a steady round.
+    /// Applies the effect of a round, whose `steady_us` is known, once more.
     fn repeat(&mut self, step: Step) -> Step {
         let us = step.steady_us.unwrap_or(0.0);
         step.ranks.iter().for_each(|rank| self.ended[*rank] += us);
@@ -271,7 +272,7 @@ impl<'t> Simulation<'t> {
         step
     }
 
-    /// Returns the time of the last rank, and the traffic of all exchanges so far.
+    /// Returns the latest time of all clocks, and the traffic of all exchanges so far.
     pub fn outcome(self) -> Outcome {
         let time_us = self.ended.into_iter().fold(0.0, f64::max);
         let used = self.wires.all.into_iter().filter(|wire| wire.bytes > 0);
@@ -280,12 +281,13 @@ impl<'t> Simulation<'t> {
     }
 }
 
-/// The effect of a simulated exchange on clocks and traffic. All times are relative to that of the first rank to begin.
+/// The effect of a simulated exchange on clocks and traffic. All times are relative to the time at which the first rank
+/// began.
 #[derive(Clone, Debug)]
 pub struct Effect {
     /// Times at which the ranks began, in the order of groups and members.
     starts: Vec<f64>,
-    /// Times at which they had their results.
+    /// Times at which the ranks had their results, in the same order.
     ends: Vec<f64>,
     wires: Vec<UsedWire>,
     messages: u64,
@@ -295,15 +297,17 @@ pub struct Effect {
 #[derive(Clone, Debug)]
 struct UsedWire {
     number: usize,
-    /// Times from which the link was free before and after the exchange; 0 if it was free all the time before.
+    /// Time from which the link was free before the exchange; 0 if the link was free when the first rank began.
     begins: f64,
+    /// Time from which the link was free after the exchange.
     ends: f64,
     bytes: u64,
 }
 
-/// Maximum number of effects of equal exchanges that are remembered; the times at which ranks begin may alternate.
+/// Maximum number of effects of exchanges of the same groups that are remembered. There are several, because the
+/// relative times at which ranks begin may alternate.
 const EFFECTS_MAX: usize = 8;
-/// Maximum difference between equal times in microseconds, a picosecond; rounding causes less.
+/// Maximum difference, in microseconds, between times that count as equal: a picosecond. Rounding errors are smaller.
 const SAME_US: f64 = 1e-6;
 
 impl Effect {
@@ -316,14 +320,14 @@ impl Effect {
 
 /// The effect of a simulated round on clocks and traffic.
 struct Step {
-    /// The time by which all ranks and links of the round advanced, if it is the same for all of them; in this case, an
-    /// equal round has the same effect again.
+    /// The time by which the ranks and links of the round advanced, if it is the same for all of them; in this case, a
+    /// repetition of the round has the same effect again.
     steady_us: Option<f64>,
     messages: u64,
     bytes: u64,
     /// Ranks that sent or received.
     ranks: Vec<usize>,
-    /// Numbers of the links that were used, and their bytes.
+    /// Numbers of the links that were used, and the bytes that these links carried.
     wires: Vec<(usize, u64)>,
 }
 
@@ -343,15 +347,15 @@ fn is_repeated(groups: &[Group], round: usize) -> bool {
 /// Maximum number of routes that are remembered.
 const ROUTES_MAX: usize = 1 << 22;
 
-/// The links that messages have passed so far.
+/// The links of all known routes, and the traffic on them so far.
 struct Wires<'t> {
     topology: &'t Topology,
-    /// By sender: the known routes, sorted by receiver. Messages come sorted by sender, so neighbours in time are
-    /// neighbours in memory.
+    /// By sender: the known routes, sorted by receiver. Messages that become ready at the same time are sorted by
+    /// sender, so their routes are close to each other in memory.
     routes: Vec<Vec<Route>>,
     /// Number of all known routes.
     n_routes: usize,
-    /// Numbers of the links of all known routes.
+    /// Numbers of the links of all known routes: indices into `all`.
     numbered: Vec<u32>,
     numbers: HashMap<Link, usize>,
     all: Vec<Wire>,
@@ -363,7 +367,7 @@ struct Wires<'t> {
 #[derive(Clone, Copy)]
 struct Route {
     to: u32,
-    /// Index in `numbered` of the number of the first link.
+    /// Index in `numbered` at which the numbers of the route's links begin.
     first: u32,
     /// Number of links.
     links: u32,
@@ -420,7 +424,7 @@ impl Wires<'_> {
         }
     }
 
-    /// The time at which a message that begins at `now` has arrived.
+    /// Sends a message over its links from `now` on. Returns the time at which the message has arrived.
     fn carry(&mut self, m: &Message, now: f64) -> f64 {
         let Route { first, links, .. } = self.route(m.from, m.to);
         let Wires { topology, numbered, all, round, used, .. } = self;
@@ -448,8 +452,8 @@ impl Wires<'_> {
 fn messages_of_round(groups: &[Group], round: usize, ended: &[f64]) -> Vec<Message> {
     let mut messages: Vec<Message> = vec![];
     let all = groups.iter().flat_map(|group| group.members.iter().zip(group.rounds).map(move |of| (group.members, of)));
-    // For each position in the group: the index in `messages` of the message that the receiver takes from the member at
-    // this position. Indices below `own` are left over from previous receivers.
+    // For each position in the group: the index in `messages` of the message that the current receiver takes from the
+    // member at this position. Indices below `own` are left over from previous receivers.
     let mut places: Vec<usize> = vec![];
     for (members, (&to, rounds)) in all {
         let own = messages.len();

@@ -26,19 +26,19 @@ pub const PRESETS: [(&str, &str); 7] = [
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct Topology {
-    /// Name of the topology; that of a preset is its name in [`PRESETS`].
+    /// Name of the topology; a preset has its name in [`PRESETS`].
     pub name: String,
     /// Short description of the cluster, for reports.
     pub about: String,
-    /// Time for which a device is busy when it sends or receives one message.
+    /// Time for which a device is busy when it sends or receives one message, in microseconds.
     pub overhead_us: Figure,
     /// Rate at which a device combines operands, in 10⁹ bytes per second.
     pub combine_gb_s: Figure,
-    /// Explanation of each source, by the name that the `source` of a figure gives.
+    /// Explanation of each source, by the name to which the `source` of a figure refers.
     pub sources: BTreeMap<String, String>,
     /// The levels, from the devices outwards.
     pub level: Vec<Level>,
-    /// Switches that can combine operands.
+    /// Properties of the switches, if they can combine operands.
     pub in_network: Option<InNetwork>,
     /// The device on which a rank computes.
     pub device: Option<Device>,
@@ -58,7 +58,7 @@ pub struct Device {
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct Figure {
-    /// Value in the unit that the name of the field ends with.
+    /// Value, in the unit with which the name of the field ends.
     pub value: f64,
     /// Key of [`Topology::sources`].
     pub source: String,
@@ -122,7 +122,7 @@ pub enum Attached {
 pub struct InNetwork {
     /// Time of an all-reduce without data, in microseconds.
     pub latency_us: Figure,
-    /// Rate at which an operand is reduced, in 10⁹ bytes per second.
+    /// Rate at which operands are reduced, in 10⁹ bytes of one operand per second.
     pub gb_s: Figure,
 }
 
@@ -151,7 +151,7 @@ impl Topology {
         }
     }
 
-    /// Checks a number of ranks. Errors: E0108 if it is 0 or larger than the number of devices.
+    /// Checks a number of ranks. Errors: E0108 if the number is 0 or larger than the number of devices.
     pub fn check_ranks(&self, ranks: usize) -> Result<()> {
         if (1..=self.devices()).contains(&ranks) {
             return Ok(());

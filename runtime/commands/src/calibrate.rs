@@ -1,10 +1,11 @@
 //! `sardonyx-run calibrate --ranks 2 -o FILE.toml`  =>  a topology: latency, bandwidth and combining rate of the links
 //!
 //! The time of a small exchange gives the latency, and the additional time of larger exchanges gives the bandwidth: the
-//! geometric mean of the rates at two sizes, since small exchanges are faster in caches. A reduction takes longer than
-//! moving the same bytes, and the difference gives the combining rate. A direct exchange sends its messages at once,
-//! and a ring sends them one after the other; comparing the two times separates a message's overhead at its rank from
-//! its latency. With two ranks, and with ranks that share memory, overhead and latency cannot be separated.
+//! geometric mean of the rates at two sizes, since the data of smaller exchanges fit into caches. A reduction takes
+//! longer than moving the same bytes, and the difference gives the combining rate. A direct exchange has all its
+//! messages in one round, and a ring has one message per rank and round; comparing the two times separates the time for
+//! which a message occupies a rank (the overhead) from the latency. With two ranks, and with ranks that share memory,
+//! overhead and latency cannot be separated.
 
 #![allow(missing_docs, reason = "doc comments of arguments are their help text")]
 
@@ -39,7 +40,7 @@ static SCATTER: &str = "ReduceScatter mesh=0 by=add dim=0";
 /// Sizes in bytes of the gathered result, or of the operand of the reduce-scatter.
 const SIZES: [usize; 3] = [1 << 10, 2 << 20, 32 << 20];
 
-/// Measured times in microseconds, by size.
+/// Measured times in microseconds, in the order of `SIZES`.
 #[derive(Clone, Copy, Debug)]
 struct Times {
     gather: [f64; 3],
@@ -57,7 +58,8 @@ struct Figures {
     combine_gb_s: f64,
 }
 
-/// Combining rate that is reported if the actual one is too high to be measured beside the time of the links.
+/// Combining rate that is reported if the actual rate is so high that a reduction takes hardly longer than moving the
+/// same bytes.
 const UNSEEN_GB_S: f64 = 1000.0;
 
 impl Figures {
@@ -66,14 +68,14 @@ impl Figures {
         // Each rank receives everything except its own part.
         let moved = |bytes: usize| bytes as f64 * others / ranks as f64;
         let rate = |at: usize| moved(SIZES[at]) / (times.gather[at] - times.gather[0]).max(1e-3) * 1e-3;
-        // If latency dominates the time of the middle size, the additional time of that size is mostly noise.
+        // If latency dominates the time at the middle size, the additional time at that size is mostly noise.
         let is_seen = times.gather[1] > 2.0 * times.gather[0];
         let gb_s = if is_seen { (rate(1) * rate(2)).sqrt() } else { rate(2) };
         let (combining, bytes) = (times.scatter[2] - times.gather[2], moved(SIZES[2]));
         let combine_gb_s = if combining > bytes * 1e-3 / UNSEEN_GB_S { bytes / combining * 1e-3 } else { UNSEEN_GB_S };
-        // direct = n o + 2 l and ring = (n - 1) (2 o + 2 l), where o is the overhead and l the latency: a rank of a
-        // direct exchange handles n messages one after the other, and a rank of a ring one send and one receive in each
-        // of n - 1 rounds.
+        // direct = n o + 2 l and ring = (n - 1) (2 o + 2 l), where o is the overhead and l the latency of a link. In a
+        // direct exchange, a rank sends n - 1 messages one after the other, and the last of them is then received; in a
+        // ring, there is one send and one receive in each of n - 1 rounds.
         let direct = times.gather[0];
         let overhead = times.ring.map_or(0.0, |ring| (direct - ring / others) / (ranks as f64 - 2.0));
         let overhead = overhead.clamp(0.0, direct / ranks as f64);

@@ -6,8 +6,8 @@ use sardonyx_base::json::Json;
 use sardonyx_runtime::CallBytes;
 use sardonyx_runtime::program::{Entry, Program};
 
-/// Memory of a call. `None` if a size has no bound, or if the inputs have symbols and either no `--dim` is given or the
-/// entry point is a body. Errors: E0204, E0301, and those of evaluating the shape.
+/// Memory of a call. `None` if the inputs have symbols and either no `--dim` is given or the entry point is a body, and
+/// in the cases of `CallBytes::new`. Errors: those of `inputs::call_bytes`.
 pub fn call_bytes(program: &Program, entry: &Entry, dims: &[String]) -> Result<Option<CallBytes>> {
     let is_coordinate = |symbol: &usize| program.coordinates.iter().any(|(at, _)| at == symbol);
     if !entry.bound.iter().all(is_coordinate) && (dims.is_empty() || entry.internal) {
@@ -16,7 +16,7 @@ pub fn call_bytes(program: &Program, entry: &Entry, dims: &[String]) -> Result<O
     inputs::call_bytes(program, entry, dims).map_err(|e| e.node(format!("entry point `{}`", entry.name)))
 }
 
-/// ` at batch=1, seq=128`, or nothing
+/// Returns ` at batch=1, seq=128`, or an empty string if the bytes depend on no symbols.
 pub fn sizes(bytes: &CallBytes) -> String {
     let at: Vec<String> = bytes.at.iter().map(|(name, value)| format!("{name}={value}")).collect();
     if at.is_empty() { String::new() } else { format!(" at {}", at.join(", ")) }

@@ -88,7 +88,7 @@ pub fn collectives(args: &CollectivesArgs, out: &mut dyn Write) -> Result<()> {
     let algorithm = (!args.library).then_some(args.algorithm);
     for op in &args.op {
         for &bytes in &args.bytes {
-            // About a quarter of a second at 1 GB/s, and at least 15 times.
+            // As many runs as take a quarter of a second at 1 GB/s, limited to 15 to 20000.
             let usual = (250_000_000 / bytes.max(1)).clamp(15, 20_000) as u32;
             let times = args.times.unwrap_or(usual);
             let mut took = ranks.measure(op, bytes, times, algorithm)?;

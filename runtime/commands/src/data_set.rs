@@ -29,7 +29,8 @@ impl DataSet {
     }
 }
 
-/// Returns the folder itself, or its subfolders that hold expected outputs, in natural order.
+/// Returns the folder itself if it holds `output_0.pb`, otherwise its subfolders that do, in natural order. Errors:
+/// E0002 if there are none.
 pub fn find_sets(dir: &Path) -> Result<Vec<PathBuf>> {
     let is_set = |dir: &Path| dir.join("output_0.pb").is_file();
     if is_set(dir) {
@@ -61,8 +62,8 @@ pub fn find_sets(dir: &Path) -> Result<Vec<PathBuf>> {
     }
 }
 
-/// Reads `input_0.pb`, `input_1.pb` and so on, up to the first missing file. A file that contains a name belongs to the
-/// port of that name; a file without a name belongs to the port with its number.
+/// Reads `KIND_0.pb`, `KIND_1.pb` and so on, up to the first missing file. A file that contains a name belongs to the
+/// port of that name; a file without a name belongs to the port with the number of the file.
 fn read_all(set: &Path, ports: &[(String, Kind)], kind: &str) -> Result<Vec<(String, Tensor)>> {
     let mut out = Vec::new();
     loop {
@@ -75,8 +76,8 @@ fn read_all(set: &Path, ports: &[(String, Kind)], kind: &str) -> Result<Vec<(Str
 }
 
 fn read_one(path: &Path, ports: &[(String, Kind)], kind: &str, i: usize) -> Result<(String, Tensor)> {
-    // Reading the file requires its port, but the port is found by the name in the file; so the file is first read as
-    // one for port `i`.
+    // Reading a file requires the kind of its port, but the port is found by the name in the file; so the file is first
+    // read with the kind of port `i`.
     let (name, _) = match ports.get(i) {
         Some((_, of)) => load_value(path, of)?,
         None => load_value(path, &Kind::Tensor)?,

@@ -1,6 +1,6 @@
 //! The commands run, check, bench, inspect …, shared by `sardonyx-run` and the compiler's command line
 //!
-//! Every command takes its parsed arguments and writes to the given output; errors are values.
+//! Every command takes its parsed arguments, writes to the given output, and returns errors as values.
 
 #![allow(missing_docs, reason = "doc comments of arguments are their help text")]
 
@@ -242,14 +242,15 @@ fn level_parser() -> impl TypedValueParser<Value = Level> {
     PossibleValuesParser::new(Level::names()).try_map(|s| Level::from_name(&s).ok_or("is no level"))
 }
 
-/// If this process was started as a rank of another one, serves that process and exits. Must be called first in `main`.
+/// If another process started this one as a rank, serves that process and exits. Must be called first in `main`.
 pub fn serve_rank() {
     if let Some(code) = sardonyx_runtime::serve_rank() {
         std::process::exit(code);
     }
 }
 
-/// Returns the parser of a program's command line. Examples of commands that several programs share name this program.
+/// Returns the parser of a program's command line. In the examples of subcommands, which several programs share, the
+/// name of the program replaces `{bin}`.
 pub fn command<C: clap::CommandFactory>() -> clap::Command {
     let command = C::command();
     let name = command.get_name().to_string();
@@ -298,7 +299,7 @@ fn usage_error(e: &clap::Error) -> Box<Error> {
     let text = text.strip_prefix("error: ").unwrap_or(&text).trim_end();
     let (message, rest) = text.split_once("\n\n").unwrap_or((text, ""));
     let rest = rest.replace("\n\nFor more information, try '--help'.", "");
-    // The tip to pass an unknown option as a value is useless if an option is misspelt.
+    // The tip to pass an unknown option as a value is left out: usually the option is misspelt.
     let lines = rest.split('\n').map(|line| line.trim().trim_start_matches("tip: "));
     let lines: Vec<&str> = lines.filter(|line| !line.is_empty() && !line.contains("as a value, use")).collect();
     let rest = lines.join("\n        ");

@@ -16,7 +16,8 @@ pub fn help() -> String {
 }
 
 /// Prints predictions for the topology `name`, which is built in or a file. Errors: E0001 for an unknown collective,
-/// E0002 or E0108 for the file, E0108 for more ranks than devices, E0202 or E0303 for operands that do not fit.
+/// E0002 or E0108 for the file, E0108 for more ranks than devices, E0202 for operands that are too large, E0303 for
+/// operands that do not fit the collective.
 pub fn predicted(args: &CollectivesArgs, name: &str, out: &mut dyn Write) -> Result<()> {
     let topology = Topology::named(name)?;
     let ranks = args.meeting.ranks.get();

@@ -5,7 +5,7 @@ use sardonyx_base::{
     widen::{parts, widen},
 };
 
-/// `f32 [2, 3]: 0.5 1 …`: type, dimensions and the first values.
+/// Returns the type, the dimensions and the first values of a tensor as text: `f32 [2, 3]: 0.5 1 …`.
 pub fn summary(tensor: &Tensor) -> String {
     const SHOWN: usize = 8;
     let wide = widen(tensor);

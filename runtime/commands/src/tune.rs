@@ -1,8 +1,9 @@
 //! `sardonyx-run tune MODEL.sdx --device cuda:0 -o tune.lock`  =>  the fastest tile of each kernel, measured on a GPU
 //!
-//! An artifact of `sardonyx compile --tune-candidates` has the code of every kernel with each tile that it can have.
-//! Candidate i of all kernels is measured at the same time, in whole calls, so that a kernel finds its operands where
-//! other kernels have left them. `sardonyx compile --tune tune.lock` then gives each kernel its fastest tile.
+//! An artifact of `sardonyx compile --tune-candidates` contains the code of every kernel with each of the kernel's
+//! possible tiles, the candidates. Candidate i of all kernels is measured in the same calls of whole entry points, so
+//! that the operands of a kernel are in the same levels of memory as in use. `sardonyx compile --tune tune.lock` then
+//! gives each kernel its fastest tile.
 
 #![allow(missing_docs, reason = "doc comments of arguments are their help text")]
 
@@ -41,10 +42,10 @@ pub struct TuneArgs {
     pub min_time: f64,
 }
 
-/// Number of calls that are measured at least.
+/// Minimum number of calls that are measured for each candidate, size and direction.
 const CALLS_MIN: usize = 5;
 
-/// A tile replaces the expected one if it takes less than this part of its time.
+/// A tile replaces the expected tile if its time is less than this fraction of the expected tile's time.
 const NOISE: f64 = 0.97;
 
 /// Measures all candidates and writes the lock file. Errors: E0001 for a device without times or an artifact without
@@ -70,7 +71,7 @@ pub fn tune(args: &TuneArgs, out: &mut dyn Write) -> Result<()> {
     let (gpu, compiler) = (first.gpu(), first.manifest().producer.clone());
     drop(first);
     let mut found = Found::default();
-    // Once in each direction, because the clock frequency drifts.
+    // The candidates are measured once in each direction, because the clock frequency drifts.
     for (turn, i) in (0..n).chain((0..n).rev()).enumerate() {
         let model = match args.candidate(i) {
             Ok(model) => model,
@@ -93,7 +94,8 @@ pub fn tune(args: &TuneArgs, out: &mut dyn Write) -> Result<()> {
 }
 
 impl TuneArgs {
-    /// The calls to measure: each entry point at each of the sizes. Errors: E0204 for a name that no entry point has.
+    /// The calls to measure: each entry point at each of the sizes. Errors: E0204 for a dimension that no measured
+    /// entry point has, E0301 for an unknown entry point, and those of making inputs.
     fn calls(&self, model: &Model) -> Result<Vec<Call>> {
         let all = model.entry_points();
         let is_asked = |name: &String| self.entry.is_empty() || self.entry.contains(name);
@@ -124,7 +126,7 @@ impl TuneArgs {
         Ok(calls)
     }
 
-    /// The model with one of its candidates, whose self-test has passed if it has one.
+    /// Loads the model with candidate `i` of its kernels; its self-test, if any, must pass.
     fn candidate(&self, i: usize) -> Result<Model> {
         Model::load(&self.model.model, &self.model.load.options()?.candidate(i))
     }
@@ -139,22 +141,22 @@ struct Call {
 /// The launches of one kernel.
 #[derive(Default)]
 struct Kernel {
-    /// First ONNX node that it computes.
+    /// Name of the first ONNX node that the kernel computes.
     node: String,
-    /// By the parameters of a launch.
+    /// Launches by the values of their parameters.
     launches: BTreeMap<Vec<i64>, Sizes>,
 }
 
 /// The launches of a kernel with equal parameters.
 #[derive(Default)]
 struct Sizes {
-    /// Number of launches in all calls, each made once.
+    /// Number of launches if each call is made once.
     launches: usize,
-    /// Seconds of each launch, by tile; the tile that is expected to be the fastest is the first.
+    /// By tile: the measured seconds of each launch. The tile that is expected to be the fastest is the first.
     seconds: Vec<(String, Vec<f64>)>,
 }
 
-/// What was measured, by target and key of the kernel.
+/// The measured kernels, by target and key.
 #[derive(Default)]
 struct Found {
     kernels: BTreeMap<(String, String), Kernel>,
@@ -170,7 +172,7 @@ impl Sizes {
         self.seconds[at].1.push(seconds);
     }
 
-    /// Median seconds of each tile.
+    /// Median seconds of a launch with each tile.
     fn medians(&self) -> Vec<(&str, f64)> {
         let median = |seconds: &[f64]| {
             let mut sorted = seconds.to_vec();
@@ -182,7 +184,7 @@ impl Sizes {
 }
 
 impl Kernel {
-    /// Seconds of all launches with each tile.
+    /// Seconds of all launches together with each tile: the sum of their medians.
     fn totals(&self) -> Vec<(&str, f64)> {
         let mut totals: Vec<(&str, f64)> = vec![];
         for sizes in self.launches.values() {
@@ -197,7 +199,8 @@ impl Kernel {
         totals
     }
 
-    /// The fastest tile; the expected one, unless another is faster by more than the noise.
+    /// The fastest tile and its total seconds, if it is faster than the expected tile by more than the noise; otherwise
+    /// the expected tile.
     fn fastest(&self) -> Option<(&str, f64)> {
         let totals = self.totals();
         let expected = *totals.first()?;
@@ -207,11 +210,12 @@ impl Kernel {
 }
 
 impl Found {
-    /// Measures the launches of one candidate in repetitions of a call. If `counts`, the launches of one are counted.
+    /// Measures the launches of one candidate in repetitions of a call. If `counts` is set, also counts the launches of
+    /// one call.
     fn measure(&mut self, session: &Session, call: &Call, seconds: f64, counts: bool) -> Result<()> {
         let inputs: Vec<(&str, Tensor)> = call.inputs.iter().map(|(name, t)| (name.as_str(), t.clone())).collect();
         let (start, mut calls) = (Instant::now(), 0);
-        // The first call is left out: it touches the memory for the first time.
+        // The first call is not measured, because it accesses the memory for the first time.
         while calls <= CALLS_MIN || start.elapsed() < Duration::from_secs_f64(seconds) {
             session.run_timed(&call.entry, &inputs, &mut |launched: Launched| {
                 let Some(sizes) = self.sizes(&launched) else { return Ok(()) };
@@ -229,7 +233,7 @@ impl Found {
         Ok(())
     }
 
-    /// Where times of this launch are kept; `None` if its kernel can have one tile only.
+    /// Returns the entry to which the times of this launch are added; `None` if its kernel can have one tile only.
     fn sizes(&mut self, launched: &Launched) -> Option<&mut Sizes> {
         let target = launched.target.filter(|target| !target.key.is_empty())?;
         let own = target.target.split_once('~').map_or(target.target.as_str(), |(own, _)| own);
@@ -270,7 +274,7 @@ impl Found {
         text
     }
 
-    /// A line for each kernel: the time of all its launches as expected, and with the fastest tile.
+    /// Returns a line for each kernel, with the time of all its launches with the expected and with the fastest tile.
     fn text(&self) -> String {
         let mut text = String::from("  expected us   fastest us  tile                       first node\n");
         let mut sums = [0.0; 2];
@@ -288,7 +292,7 @@ impl Found {
     }
 }
 
-/// A string of TOML: its escapes include those of JSON, but it may not contain U+007F as it is.
+/// Quotes a string for TOML, whose escapes include those of JSON, and which does not allow U+007F unescaped.
 fn quoted(text: &str) -> String {
     Json::from(text).to_string().replace('\u{7f}', "\\u007F")
 }
@@ -318,7 +322,7 @@ mod tests {
             (&[128], 1, &[("large", &[3.0, 9.0, 3.5]), ("small", &[2.0, 2.0, 8.0])]),
             (&[512], 2, &[("large", &[4.0]), ("small", &[4.5])]),
         ]);
-        // The medians are 3.5 and 2 once, 4 and 4.5 twice.
+        // The medians of `large` and `small` are 3.5 and 2 for one launch, and 4 and 4.5 for two launches.
         assert_eq!(one.totals(), [("large", 11.5), ("small", 11.0)]);
         assert_eq!(one.fastest(), Some(("small", 11.0)));
         let equal = kernel(&[(&[], 1, &[("large", &[1.0]), ("small", &[1.0])])]);

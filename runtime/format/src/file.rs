@@ -1,4 +1,4 @@
-//! a file that appears whole or not at all
+//! Atomic file writes: a new file replaces the old one only when its content is complete
 
 use sardonyx_base::{Error, Result};
 use std::ffi::OsStr;
@@ -8,17 +8,17 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Writes a text file atomically: on an error, the old file stays. Errors: E0002.
+/// Writes a text file atomically: if writing fails, the old file stays. Errors: E0002.
 pub fn write_whole(path: &Path, text: &str) -> Result<()> {
     let mut file = AtomicFile::create(path)?;
     file.write_all(text.as_bytes()).map_err(|e| Error::io(path, "write", &e))?;
     file.commit()
 }
 
-/// A file that is written under a temporary name in the destination's folder; `commit` renames it, dropping it removes
-/// it. If it replaces a file, it takes over that file's mode. The writer holds a lock on the temporary file, so that
-/// the leftover of a killed process is recognised by the missing lock; the next writer of the same destination removes
-/// it.
+/// A file that is written under a temporary name in the destination's folder. `commit` renames the file to the
+/// destination; dropping an `AtomicFile` without `commit` removes the file. The new file has the mode of the file that
+/// it replaces. The writer holds a lock on the temporary file: a temporary file without a lock was left by a killed
+/// process, and the next writer of the same destination removes it.
 #[derive(Debug)]
 pub struct AtomicFile {
     file: BufWriter<File>,
@@ -60,18 +60,18 @@ impl AtomicFile {
         Ok(created)
     }
 
-    /// The path as the user wrote it.
+    /// Returns the destination as the user wrote it.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Path at which the bytes are until `commit`.
+    /// Returns the path of the temporary file, which `commit` renames.
     pub fn temporary(&self) -> &Path {
         &self.temporary
     }
 
-    /// Renames the file to its destination. The content is on disk before the new name is, and both are on disk when
-    /// this function returns.
+    /// Renames the file to its destination. The content is on disk before the new name is. Both are on disk when this
+    /// function returns, if the file system can flush a folder and the user may open it.
     pub fn commit(mut self) -> Result<()> {
         let done = self.put_in_place();
         done.map_err(|e| Error::io(&self.path, "write", &e))
@@ -130,7 +130,7 @@ fn remove_unlocked(target: &Path, name: &str) {
     }
 }
 
-/// Whether a name has the form `.NAME.PROCESS-N.tmp`.
+/// Returns whether the file name `file` has the form `.NAME.PROCESS-N.tmp`.
 fn is_temporary(file: &str, name: &str) -> bool {
     let number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     let middle = file.strip_prefix('.').and_then(|rest| rest.strip_prefix(name)?.strip_prefix('.'));

@@ -1,4 +1,4 @@
-//! Files: `.sdx` artifacts, tensors as `.pb`, `.npy` and `.npz`, and writing that never leaves a partial file
+//! Files: `.sdx` artifacts, tensors as `.pb`, `.npy` and `.npz`, and atomic writes
 
 pub mod artifact;
 pub mod file;

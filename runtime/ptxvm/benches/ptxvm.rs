@@ -1,4 +1,4 @@
-//! Thread instructions per second of small loops, and the time of a tensor-core matrix product; medians of several runs
+//! Thread instructions per second of small loops, and the time of a tensor-core matrix product, as medians of 7 runs
 
 use std::time::Instant;
 
@@ -92,8 +92,8 @@ fn median(mut work: impl FnMut() -> Report) -> (f64, Report) {
     (times[RUNS / 2], last)
 }
 
-/// c[n,n] = a[n,k] · b[n,k]ᵀ in bf16 with f32 accumulators: blocks of 64x64, two stages of `cp.async`, `ldmatrix`,
-/// `mma`.
+/// Measures c[n,n] = a[n,k] · b[n,k]ᵀ with k = n, in bf16 with f32 accumulators. Each block of threads computes a tile
+/// of 64x64 with `cp.async` in two stages, `ldmatrix` and `mma`.
 fn gemm(n: usize, label: &str, options: &Options) {
     let module = Module::parse(&gemm_kernel(n)).unwrap_or_else(|error| panic!("{error}"));
     let mut memory = Memory::new();
@@ -127,7 +127,8 @@ fn gemm(n: usize, label: &str, options: &Options) {
     );
 }
 
-/// Rows of 32 elements take 64 bytes plus 16 bytes of padding, so that `ldmatrix` has no bank conflicts.
+/// Returns the text of the kernel. In shared memory, rows of 32 elements take 64 bytes plus 16 bytes of padding, so
+/// that `ldmatrix` has no bank conflicts.
 fn gemm_kernel(n: usize) -> String {
     let mut text = format!(
         "{HEAD}.entry gemm(.param .u64 a, .param .u64 b, .param .u64 c)\n{{

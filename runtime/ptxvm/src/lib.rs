@@ -29,9 +29,9 @@
 //!
 //! **What runs.** The PTX of sm_80, and of sm_90a with clusters of one block, written by hand or by a compiler. The
 //! table in `decode/table.rs` has one row per supported instruction. mbarriers, bulk copies, tensor boxes
-//! ([`Memory::tensor_map`]) and `wgmma` are supported; multicast and larger clusters are not. A text with an unsupported
-//! instruction, modifier or operand is refused, with its line, before anything runs. Calls to functions
-//! in the same text are inlined; indirect calls and recursion are refused.
+//! ([`Memory::tensor_map`]) and `wgmma` are supported; multicast and larger clusters are not. A text with an
+//! unsupported instruction, modifier or operand is refused before anything runs, and the error names the line. Calls to
+//! functions in the same text are inlined; indirect calls and recursion are refused.
 //!
 //! **What is found** ([`Kind`]). Accesses that are out of bounds (allocations are far apart) or misaligned; reads of
 //! uninitialised memory and registers; races between lanes, warps and blocks, detected by vector clocks, so that no
@@ -39,7 +39,8 @@
 //! because no wait for it has completed; missing fences between stores and the asynchronous proxy; misused mbarriers,
 //! and waits for mbarriers that cannot end; `.sync` instructions that only some of the lanes in their mask execute;
 //! barriers that cannot complete; undefined shuffles. Execution continues: a load out of bounds returns 0, and a store
-//! out of bounds is dropped. Every finding quotes the line and names thread, block, address and allocation.
+//! out of bounds is dropped. Every finding quotes the line, and names the thread, block, address and allocation that it
+//! concerns.
 //!
 //! **What is counted** ([`Counters`]). Instructions by class; 32-byte sectors by allocation and by line of the text,
 //! and how many of them a perfect cache would transfer; wavefronts of shared memory with and without bank conflicts.

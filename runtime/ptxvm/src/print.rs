@@ -64,7 +64,7 @@ fn traffic_text(traffic: &Traffic) -> String {
 }
 
 impl Report {
-    /// The report as a JSON object with the members `findings` and `counters`.
+    /// Returns the report as a JSON object with the members `findings` and `counters`.
     pub fn to_json(&self) -> String {
         let findings = self.findings.iter().map(|finding| {
             format!(

@@ -107,7 +107,7 @@ pub struct ClassCounters {
 pub struct Traffic {
     /// Number of warp instructions that accessed memory.
     pub requests: u64,
-    /// Number of 32-byte sectors, distinct within a request.
+    /// Number of 32-byte sectors: the distinct sectors of each request, summed over all requests.
     pub sectors: u64,
     /// Number of bytes that lanes requested.
     pub bytes: u64,
@@ -134,7 +134,7 @@ pub struct AllocationCounters {
     pub loads: Traffic,
     /// Traffic of stores, and of copies to the allocation.
     pub stores: Traffic,
-    /// Distinct sectors that the launch accessed: what a perfect cache would transfer. 0 without checks.
+    /// Number of distinct sectors that the launch read: what a perfect cache would transfer. 0 without checks.
     pub distinct_load_sectors: u64,
     /// Like `distinct_load_sectors`, for sectors that the launch wrote.
     pub distinct_store_sectors: u64,

@@ -15,7 +15,7 @@ const MARK: &[u8; 8] = b"ptxvmMAP";
 const TILE_MAX: u32 = 256;
 
 /// A tensor in global memory, of which a bulk copy moves one box (`cuTensorMapEncodeTiled`). Elements of the box that
-/// are outside the tensor are read as zero and not written.
+/// are outside the tensor are read as zero and are not written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TensorMap {
     /// Global address of the first element, a multiple of 16.
@@ -74,8 +74,8 @@ impl TensorMap {
         self.tile.iter().product::<u32>() * self.element_bytes
     }
 
-    /// The pieces of the box whose first element has the coordinates `at`. In shared memory the box starts at `shared`;
-    /// a swizzle permutes its pieces.
+    /// Returns the pieces of the box whose first element has the coordinates `at`. In shared memory the box starts at
+    /// `shared`; a swizzle permutes its pieces.
     pub(crate) fn pieces(&self, shared: u32, at: &[i32]) -> Vec<Piece> {
         let (row_bytes, each) = (self.tile[0] * self.element_bytes, 16 / self.element_bytes);
         let rows: u32 = self.tile[1..].iter().product();
@@ -102,7 +102,7 @@ impl TensorMap {
     }
 }
 
-/// The pieces of a contiguous range, whose size must be a multiple of 16.
+/// Returns the pieces of a contiguous range, whose size in bytes must be a multiple of 16.
 pub(crate) fn range(shared: u32, global: u64, bytes: u32) -> Vec<Piece> {
     let piece = |at: u32| Piece { shared: shared + at, global: global + u64::from(at), first: 0, bytes: 16 };
     (0..bytes).step_by(16).map(piece).collect()

@@ -1,4 +1,4 @@
-//! data/folded.txt: constants folded by NVIDIA's assembler  =  results of executing the same instructions
+//! data/folded.txt: the results to which NVIDIA's assembler folds instructions on constants  =  the simulator's results
 
 use ptxvm::{Launch, Memory, Module, Options};
 

@@ -11,7 +11,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{sleep, timeout};
 
-/// A client that has sent nothing for this long is disconnected.
+/// Longest wait for the next request head on an HTTP/1 connection; interval of the pings on an idle HTTP/2 connection.
 const IDLE_MAX: Duration = Duration::from_secs(60);
 /// Longest time for the first bytes of a connection, and for the answer to an HTTP/2 ping.
 const HEADERS_MAX: Duration = Duration::from_secs(10);
@@ -21,7 +21,7 @@ const STREAMS_MAX: u32 = 128;
 /// The first bytes of an HTTP/2 connection.
 const PREFACE: &[u8] = b"PRI ";
 
-/// Accepts connections until `ending` becomes true. Every connection holds a clone of `alive`.
+/// Accepts connections until `ending` becomes true. Every connection holds a clone of `alive` until it is closed.
 pub async fn accept(
     listener: TcpListener,
     router: Router,
@@ -88,7 +88,7 @@ async fn connection(stream: TcpStream, router: Router, mut ending: watch::Receiv
     }
 }
 
-/// Whether the client speaks HTTP/2; `None` if it disconnected before it sent anything.
+/// Returns whether the client speaks HTTP/2; `None` if the client disconnected before it sent anything.
 async fn begins_as_http2(stream: &TcpStream) -> Option<bool> {
     let mut first = [0; PREFACE.len()];
     loop {

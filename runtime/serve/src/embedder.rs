@@ -14,7 +14,7 @@ pub struct Embedder {
     /// The role and element type of each input of the model.
     roles: Vec<(Role, DType)>,
     output: Output,
-    /// Length of an embedding, if it is known at compile time.
+    /// Number of elements of an embedding, if the model fixes it.
     width: Option<usize>,
 }
 
@@ -101,7 +101,7 @@ impl Embedder {
         self.texts.settings.pooling.first().map_or("mean", String::as_str)
     }
 
-    /// Whether the model computes scores of pairs of texts instead of embeddings.
+    /// Returns whether the model computes scores of pairs of texts instead of embeddings.
     pub fn is_reranker(&self) -> bool {
         matches!(self.output, Output::Scores(_))
     }
@@ -180,8 +180,8 @@ fn roles(ports: &Ports) -> Option<Vec<(Role, DType)>> {
     roles.iter().any(|(role, _)| *role == Role::Ids).then_some(roles)
 }
 
-/// Returns the output with a vector per text, or else the output with a vector per token. If the settings name an
-/// output, only that one is considered, otherwise the first that fits. A vector of one element is a score.
+/// Returns the first float output with a vector per text, or else the first with a vector per token. If the settings
+/// name an output, only that output is considered. A vector of one element per text is a score.
 fn output(ports: &Ports, settings: &Settings) -> Option<Output> {
     let of_rank = |rank| {
         let fits = |port: &&Port| port.dims.len() == rank && port.dtype.is_float();

@@ -12,7 +12,8 @@ pub fn json_response(value: &Value) -> Response {
     response(value.to_string().into_bytes())
 }
 
-/// Returns a response whose value is serialized without building a `Value` first, such as long lists of numbers.
+/// Returns a response for a large value, such as a long list of numbers: `value` is serialized without building a
+/// `serde_json::Value` first.
 pub fn bytes_response(value: &impl Serialize) -> Answer<Response> {
     let bytes = serde_json::to_vec(value).map_err(|e| Error::defect(format!("an answer has no JSON: {e}")))?;
     Ok(response(bytes))

@@ -1,4 +1,4 @@
-//! sardonyx-serve: serves .sdx files over HTTP
+//! sardonyx-serve: serves .sdx files over HTTP and gRPC
 
 use sardonyx_run as commands;
 use sardonyx_serve::{ServeArgs, serve};

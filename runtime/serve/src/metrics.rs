@@ -36,7 +36,7 @@ pub struct Metrics {
     positions: Histograms,
 }
 
-/// Buckets from 0.2 milliseconds to 30 seconds.
+/// Returns a histogram with buckets from 0.2 milliseconds to 30 seconds.
 fn seconds() -> Histogram {
     Histogram::new([0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0])
 }

@@ -76,8 +76,8 @@ impl Ports {
         self.entry.symbols.iter().find(|symbol| symbol.name == name)
     }
 
-    /// Returns the number of positions: the product of the sizes of all symbols, where 0 counts as 1. Refuses inputs
-    /// that give a symbol different sizes.
+    /// Returns the number of positions: the product of the sizes of all symbols that are dimensions of inputs, where a
+    /// size of 0 counts as 1. Refuses inputs that give a symbol different sizes.
     pub fn positions(&self, inputs: &[Tensor]) -> Answer<usize> {
         let mut sizes: BTreeMap<&str, (usize, &str)> = BTreeMap::new();
         for (port, tensor) in self.inputs().iter().zip(inputs) {
@@ -118,7 +118,7 @@ fn common_first_symbol(entry: &EntryPoint) -> Option<&Symbol> {
     (all && !entry.outputs.iter().any(is_data)).then_some(symbol)
 }
 
-/// Whether the dimension depends on the data, and therefore on all requests of a batch.
+/// Returns whether the dimension depends on the data, and therefore on all requests of a batch.
 fn has_data_symbol(entry: &EntryPoint, dim: &Dim) -> bool {
     let symbols = dim.names();
     entry.symbols.iter().any(|symbol| symbol.is_data && symbols.contains(symbol.name.as_str()))

@@ -17,11 +17,11 @@ use tokio::sync::oneshot;
 pub struct Job {
     /// The inputs, in the order of the ports.
     pub inputs: Vec<Tensor>,
-    /// Names of the requested outputs; empty requests all.
+    /// Names of the requested outputs; an empty list requests all outputs.
     pub outputs: Vec<String>,
     /// The size of the dimension along which jobs are stacked.
     pub rows: usize,
-    /// The product of the sizes of all symbols, which measures the work.
+    /// Number of positions (see `Ports::positions`), which measures the work.
     pub positions: usize,
     pub deadline: Instant,
     pub arrived: Instant,
@@ -205,8 +205,8 @@ impl Queue {
         Some((jobs, call))
     }
 
-    /// Frees the session of a call, and updates the pace and the call size. Must follow each call whose jobs came from
-    /// `take`.
+    /// Frees the session of a call, and updates the pace and the call size. Must be called after each call whose jobs
+    /// came from `take`.
     pub fn call_ended(&self, positions: usize, took: Duration) {
         let mut state = self.lock();
         let State { calls, pace, call_size, .. } = &mut *state;
@@ -252,7 +252,7 @@ impl State {
         Some(job)
     }
 
-    /// Estimated time until the waiting jobs are computed, from 1 s to 60 s.
+    /// Returns the estimated time in seconds until the waiting jobs are computed, from 1 to 60.
     fn seconds_to_drain(&self) -> u64 {
         let seconds = self.positions as f64 / self.pace.positions_per_second().max(1.0);
         (seconds.ceil() as u64).clamp(1, 60)
@@ -321,7 +321,7 @@ mod tests {
         // No call has been measured yet.
         assert_eq!(rows(queue.take(LIMITS, |_, _| true)), [1, 1, 1, 1]);
         push();
-        // Two calls of 1.5 ms per position: 33 positions take 50 ms, so a call has at most 32.
+        // Two calls took 1.5 ms per position: 33 positions take 50 ms, and the call size is the power of two below, 32.
         queue.call_ended(20, Duration::from_millis(30));
         queue.lock().calls += 1;
         queue.call_ended(40, Duration::from_millis(60));

@@ -16,8 +16,8 @@ pub struct Stacking {
 }
 
 impl Stacking {
-    /// Finds out how jobs can be stacked; `None` if the shapes or the results of the model do not allow it. To test
-    /// this, two synthetic jobs are computed together and alone; no bit may differ.
+    /// Returns how jobs can be stacked; `None` if the shapes or the results of the model do not allow it. To test this,
+    /// pairs of synthetic jobs are computed together and alone; no bit may differ.
     pub fn probe(model: &Model, ports: &Ports, options: &SessionOptions, positions_max: usize) -> Option<Stacking> {
         let symbol = ports.stacked.as_ref()?;
         let rows = symbol.hi.map_or(usize::MAX, |hi| usize::try_from(hi).unwrap_or(0));
@@ -32,15 +32,15 @@ impl Stacking {
         }
     }
 
-    /// Whether two jobs can be computed by one call.
+    /// Returns whether two jobs can be computed by one call.
     pub fn fits(&self, a: &Job, b: &Job) -> bool {
         let same = |(a, b): (&Tensor, &Tensor)| a.dims().get(1..) == b.dims().get(1..);
         self.pads || a.inputs.iter().zip(&b.inputs).all(same)
     }
 }
 
-/// Whether padding with zeros changes no result: the model computes only the positions that its mask keeps, and all its
-/// inputs are sequences of integers.
+/// Returns whether padding with zeros should change no result: the model computes only the positions that its mask
+/// keeps, and all its inputs are sequences of integers.
 fn can_pad(model: &Model, ports: &Ports) -> bool {
     let inputs = ports.inputs();
     let is_packed = model.program().symbols.iter().any(|symbol| symbol.kind == sardonyx_base::plan::SymbolKind::Data);
@@ -55,7 +55,7 @@ fn can_pad(model: &Model, ports: &Ports) -> bool {
     is_packed && has_mask && all_inputs && ports.outputs().all(|port| cuts(&port.dims))
 }
 
-/// Whether the second dimension of an output is that of the padded rows.
+/// Returns whether the second dimension of an output is the length of the padded rows.
 fn is_by_position(ports: &Ports, output: &str) -> bool {
     let length = ports.inputs()[0].dims.get(1).and_then(|dim| dim.as_name());
     let port = ports.outputs().find(|port| port.name == output);
@@ -150,7 +150,8 @@ pub fn cut(outputs: Outputs, shares: &[Share], ports: &Ports, pads: bool) -> Res
 /// runs them. Without padding, the first length is used for both jobs.
 static PAIRS: [[(i64, i64); 2]; 2] = [[(1, 3), (8, 2)], [(1, 37), (1, 21)]];
 
-/// Whether jobs computed together give the same bits as alone. Models that reject the synthetic inputs return an error.
+/// Returns whether jobs computed together give the same bits as alone, or the error of a model that rejects the
+/// synthetic inputs.
 fn is_exact(model: &Model, ports: &Ports, options: &SessionOptions, pads: bool) -> Result<bool> {
     let session = model.session(options)?;
     for [first, second] in PAIRS {

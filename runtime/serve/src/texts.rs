@@ -13,13 +13,14 @@ use tokenizers::{EncodeInput, Encoding, Tokenizer, TruncationParams};
 const TOKENIZER: &str = "tokenizer.json";
 const SETTINGS: &str = "embedder.json";
 
-/// Maximum size of a text in bytes. Checked before tokenizing, because the limit on tokens applies only afterwards.
+/// Maximum size of a text in bytes. The size is checked before tokenizing, because the limit on tokens applies only
+/// afterwards.
 const TEXT_BYTES_MAX: usize = 1 << 20;
 
 /// Contents of the attached file `embedder.json`.
 #[derive(Deserialize, Clone, Debug, Default)]
 pub struct Settings {
-    /// Name of the output that holds the embeddings; if absent, the server averages the vectors of the tokens.
+    /// Name of the output that holds the embeddings; if absent, the server chooses an output by its shape.
     pub output: Option<String>,
     #[serde(default)]
     pub normalized: bool,

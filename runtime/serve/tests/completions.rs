@@ -11,7 +11,8 @@ use models::{decoder, decoder_with_texts, serve};
 use serde_json::{Value, json};
 use std::io::Write;
 
-/// The tokens that follow a prompt: sums modulo 12, up to the end token or `most` tokens.
+/// Returns the tokens that follow a prompt, up to the end token 11 or `most` tokens. Each token is the sum of all
+/// tokens before it, modulo 12.
 fn following(prompt: &[u32], most: usize) -> Vec<u32> {
     let mut all = prompt.to_vec();
     while all.len() < prompt.len() + most && all.last() != Some(&11) {
@@ -64,7 +65,7 @@ fn a_text_ends_at_a_string_or_a_token() {
     assert_eq!(ids(&complete(&server, request).json()["choices"][0]), [1, 2, 4]);
 }
 
-/// The events of a stream without the last one, `[DONE]`.
+/// Returns the events of a stream without the last one, `[DONE]`.
 fn events(answer: &common::Response) -> Vec<Value> {
     assert_eq!((answer.status, answer.header("content-type")), (200, Some("text/event-stream")));
     // Other lines contain the lengths of chunks.

@@ -29,7 +29,7 @@ fn works(server: &mut Server) {
 fn bodies_over_the_limit_are_refused_before_they_are_read() {
     let (_dir, mut server) = serve(&["--body-max", "1"]);
     let head = format!("POST {INFER} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n");
-    // None of the body was sent.
+    // The client announces a body and sends none of it.
     let told = server.send(format!("{head}Content-Length: 1099511627776\r\n\r\n").as_bytes());
     assert!(told.refused(413).contains("more than 1048576 bytes"));
     let endless =
@@ -148,7 +148,7 @@ fn clients_that_vanish_or_stall_hold_nothing_up() {
     for i in 0..200 {
         let mut stream = server.connect();
         let _ = stream.write_all(&whole[..whole.len() * i / 200]);
-        // Half of them send everything and never read.
+        // Every second client sends everything and never reads.
         if i % 2 == 0 {
             let _ = stream.write_all(&whole[whole.len() * i / 200..]);
         }
@@ -202,7 +202,7 @@ fn a_client_that_vanishes_during_its_answer_ends_nobody_else() {
 fn bodies_that_wait_together_are_bounded() {
     let (_dir, mut server) = serve(&["--body-max", "2", "--bodies-max", "2", "--timeout", "5"]);
     let large = request(INFER, &[], &vec![b' '; 2_000_000]);
-    // Sends all but the end of a body.
+    // One client sends all but the end of a body, which keeps the memory for bodies occupied.
     let mut held = server.connect();
     held.write_all(&large[..large.len() - 10]).unwrap();
     std::thread::sleep(Duration::from_millis(200));

@@ -13,7 +13,7 @@ use sardonyx_base::{DType, Tensor};
 use sardonyx_runtime::SessionOptions;
 use serde_json::{Value, json};
 
-/// The outputs of a direct call of the runtime.
+/// Returns the output `y` of a direct call of the runtime.
 fn expected(rows: usize, seed: usize) -> Vec<f32> {
     let session = two_layers().load().unwrap().session(&SessionOptions::default()).unwrap();
     let x = Tensor::from_vec(vec![rows, 8], rows_data(rows, seed));

@@ -13,7 +13,7 @@ use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// One of two versions of a model: it applies y = 2x + 1 once or twice.
+/// Returns one of two versions of a model, which applies y = 2x + 1 once or twice.
 fn version(twice: bool) -> Builder {
     let mut b = Builder::new();
     b.symbol("batch", SymbolKind::Input, 1, Some(100));
@@ -94,7 +94,7 @@ fn a_renamed_file_is_served_without_a_request_that_fails() {
     wait_for_version(&server, "12");
     let metrics = server.get("/metrics").text();
     assert!(metrics.contains(r#"sardonyx_loads_total{model="m",outcome="ok"} 12"#), "{metrics}");
-    // None of the old models' files, which are deleted, stays mapped.
+    // The files of the old models have been deleted; none of them stays mapped.
     let until = Instant::now() + Duration::from_secs(10);
     while !server.mapped_and_deleted().is_empty() {
         assert!(Instant::now() < until, "{:?}", server.mapped_and_deleted());

@@ -1,4 +1,4 @@
-//! With the feature `otlp`: a collector receives a span for each request, in the trace of its client
+//! with the feature `otlp`, the server sends a collector one span per request, in the trace of the client
 #![cfg(feature = "otlp")]
 
 #[path = "../../tests/common/mod.rs"]
@@ -31,7 +31,7 @@ impl TraceService for Collector {
 }
 
 impl Collector {
-    /// Starts to listen and returns its URL.
+    /// Serves this collector on a free port and returns the URL.
     fn start(&self, runtime: &tokio::runtime::Runtime) -> String {
         let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());

@@ -33,7 +33,7 @@ impl Call<'_> {
             algorithm: Algorithm::Direct,
         };
         if self.memory != Memory::Host && matches!(host.call.op, HostOp::Begin(_)) {
-            // A GPU exchanges in the order of its stream, so the whole collective happens at its `Wait`.
+            // On a GPU, collectives run in stream order, so the whole collective runs at its `Wait`.
             return Ok(());
         }
         #[cfg(feature = "cuda")]
@@ -101,7 +101,7 @@ impl Call<'_> {
         })
     }
 
-    /// Returns the whole of an output from the parts of all ranks; `place` is its index among the outputs.
+    /// Gathers an output from the parts of all ranks; `place` is the index of the output.
     pub(super) fn gather_output(&self, own: Tensor, units: &[Units], place: usize) -> Result<Tensor> {
         units.iter().rev().try_fold(own, |own, units| {
             let (mesh, mut dims) = (units.mesh, own.dims().to_vec());
@@ -136,7 +136,7 @@ impl Call<'_> {
     }
 }
 
-/// Splits the partitioned dimension into three: runs, units of a run, elements of a unit.
+/// Returns `dims` with the partitioned dimension split into three: runs, units of a run, elements of a unit.
 fn opened(dims: &[usize], units: &Units) -> Vec<usize> {
     let mut open = dims.to_vec();
     let (outer, unit) = (units.outer as usize, units.unit as usize);

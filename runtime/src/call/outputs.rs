@@ -10,7 +10,7 @@ use crate::shape::{Shape, bytes_of};
 use sardonyx_base::{Error, Result, Tensor};
 
 impl Call<'_> {
-    /// Refuses buffers of the caller that are too small, as soon as the dimensions are known. Errors: E0301.
+    /// Refuses buffers of the caller that are too small for outputs whose dimensions are known. Errors: E0301.
     pub(super) fn check_sizes(&self, shape: &Shape, given: &[Option<Destination>]) -> Result<()> {
         for ((port, dims), buffer) in self.entry.outputs.iter().zip(&shape.output_dims).zip(given) {
             let Some(buffer) = buffer else { continue };
@@ -24,7 +24,7 @@ impl Call<'_> {
         Ok(())
     }
 
-    /// Whether the call passes an output to the caller.
+    /// Whether the caller gets output `at`: it is requested or has a buffer, and does not stay in a cache.
     pub(super) fn is_wanted(&self, at: usize, is_given: bool, with_cache: bool) -> bool {
         let wanted = self.stop.options().outputs.as_ref();
         let is_wanted = |name: &String| wanted.is_none_or(|wanted| wanted.contains(name));
@@ -32,13 +32,13 @@ impl Call<'_> {
         !is_held && (is_given || is_wanted(&self.entry.outputs[at].name))
     }
 
-    /// Returns the dimensions of this rank's part of an output; `None` if it has all of it.
+    /// Returns the dimensions of this rank's part of an output; `None` if this rank has the whole output.
     pub(super) fn part_dims(&self, shape: &Shape, at: usize, in_parts: &[bool]) -> Result<Option<Vec<usize>>> {
         in_parts[at].then(|| shape.dims(self.program, &self.entry.own_outputs[at])).transpose()
     }
 
-    /// Waits until the call is done, and copies its outputs from a device with its own memory. Returns the step in
-    /// which an index was out of range.
+    /// Waits until the call is done, and copies its outputs from a device with its own memory. Returns the index of the
+    /// first step in which an index read from data was out of range; `None` if there is none.
     pub(super) fn finish(&self, state: &mut State, shape: &Shape, places: &mut Places) -> Result<Option<usize>> {
         if self.memory == Memory::Host {
             return state.queue.finish();

@@ -1,9 +1,10 @@
-//! a Loop whose iterations all have the same sizes  =>  its body planned once, with pointers that move per iteration
+//! a Loop whose iterations all have the same sizes  =>  its body planned once, with addresses that change per iteration
 //!
 //! Other loops call their body as an entry point in every iteration (`host.rs`). Here, symbols are bound, memory is
 //! assigned and launches get their addresses once, before the first iteration; then only the addresses of carried and
 //! stacked values change. A carried value alternates between two buffers: each iteration reads one and writes the
-//! other. Stacked values are written to their final location, and captured values are read in place.
+//! other. The stacked values of an output are written back to back into one buffer. Captured values are read in place
+//! if they are stored as CPU kernels read them, and are copied once otherwise.
 
 use super::Call;
 use super::places::Places;
@@ -20,14 +21,15 @@ use sardonyx_base::view::{TensorView, is_aligned};
 use sardonyx_base::{DType, Error, Result, Tensor};
 use std::sync::Arc;
 
-/// Number of the body's ports before the carried values: the inputs are the iteration number and the condition, the
+/// Number of the body's ports before the carried values: the inputs are the iteration number and the condition; the
 /// output is the next condition.
 const INPUTS_BEFORE: usize = 2;
 const OUTPUTS_BEFORE: usize = 1;
 
 /// A stack that takes at most this many bytes for all iterations is allocated in full before the loop begins.
 const STACKED_AT_ONCE: usize = 16 << 20;
-/// Initial size in bytes of a larger stack. It grows on demand, because the condition may end the loop early.
+/// Initial size in bytes of a larger stack, rounded down to whole parts, but at least one part. The stack grows on
+/// demand, because the condition may end the loop early.
 const FIRST_STACKED: usize = 64 << 10;
 
 /// A value from before the loop: a carried value of the first iteration, or a captured value of every iteration.
@@ -70,8 +72,8 @@ struct Turns<'a> {
     /// For each carried value: the buffer that even iterations write, and the one that odd iterations write.
     carried: Vec<[Recycled; 2]>,
     stacks: Vec<Stack>,
-    /// The iteration number at `INDEX`, the condition of this iteration at `GOES_ON`, and the condition of the next one
-    /// at `MORE`.
+    /// By byte offset: the iteration number at `INDEX`, the condition of this iteration at `GOES_ON`, and the condition
+    /// of the next iteration at `MORE`.
     scalars: AlignedBuf,
 }
 
@@ -80,7 +82,8 @@ const GOES_ON: usize = 8;
 const MORE: usize = 9;
 
 impl Call<'_> {
-    /// Returns the results of a loop; `None`, without any effect, if an iteration must call the body as an entry point.
+    /// Returns the results of a loop; `None` if the loop must call its body as an entry point (`host.rs`), or has no
+    /// iteration.
     pub(super) fn iterate(
         &self,
         state: &mut State,
@@ -203,7 +206,8 @@ impl Call<'_> {
     }
 }
 
-/// Whether all steps of a body are launches and copies, and its inputs and outputs are neither packed nor opaque.
+/// Whether all steps of a body are copies and launches that carry no state, and its inputs and outputs are neither
+/// packed nor opaque.
 fn is_plain(entry: &Entry) -> bool {
     let plain = |port: &Port| port.dtype.bits() >= 8 && !port.dtype.is_opaque();
     entry.steps.iter().all(|step| match &step.action {
@@ -214,7 +218,7 @@ fn is_plain(entry: &Entry) -> bool {
 }
 
 impl Turns<'_> {
-    /// Assigns memory to all buffers that stay at the same address in every iteration.
+    /// Sets the addresses of all buffers but the carried and stacked outputs, whose addresses each iteration sets.
     fn place(&mut self, state: &mut State) -> Result<()> {
         let entry = self.call.entry;
         state.bases.resize(entry.buffers.len(), 0);
@@ -282,7 +286,7 @@ impl Turns<'_> {
         Ok(trips)
     }
 
-    /// Moves the pointers to the values that an iteration reads and writes.
+    /// Sets the iteration number, and the addresses of the carried and stacked values of iteration `turn`.
     fn move_pointers(&mut self, state: &mut State, turn: usize, trips: i64) -> Result<()> {
         self.scalars.as_mut_slice()[INDEX..INDEX + 8].copy_from_slice(&(turn as i64).to_le_bytes());
         let entry = self.call.entry;

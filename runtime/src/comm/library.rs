@@ -25,8 +25,8 @@ macro_rules! functions {
 }
 pub(super) use functions;
 
-/// Loads the library that the environment variable names, or else the first of `names` that loads. Returns its handle
-/// and name, or why the last one did not load.
+/// Loads the library that the environment variable `variable` names; if it is not set, the first of `names` that loads.
+/// Returns the handle and the name of the library, or why the last one that was tried did not load.
 pub fn open(names: &[&str], variable: &str) -> std::result::Result<(*mut c_void, String), String> {
     let given = std::env::var(variable).ok();
     let names: Vec<&str> = given.as_deref().map_or_else(|| names.to_vec(), |name| vec![name]);

@@ -30,21 +30,21 @@ pub trait Link: Send + Sync {
     fn rank(&self) -> usize;
 
     /// Offers this rank's operand to a collective, without waiting. The collective must be ended before another one is
-    /// begun. Errors: E0408.
+    /// begun. Errors: E0303, E0304, E0407, E0408.
     ///
     /// # Safety
     /// `from` has the bytes of this rank's operand and `to` those of the result; they do not overlap. Until the
     /// collective has ended or the call has failed, `from` is not written, and `to` is not touched.
     unsafe fn begin_exchange(&self, what: &Exchange, from: *const u8, to: *mut u8) -> Result<()>;
 
-    /// Computes the result of the collective that was begun. Errors: E0305, E0306, E0408, which name the rank that is
-    /// missing.
+    /// Computes the result of the collective that was begun. Errors: E0305, E0306 and E0408, whose messages name the
+    /// rank that is missing.
     ///
     /// # Safety
     /// The arguments must be those of `begin_exchange`: the same collective, operand and result.
     unsafe fn end_exchange(&self, what: &Exchange, from: *const u8, to: *mut u8, stop: &Stop) -> Result<()>;
 
-    /// Computes the result of a collective. Errors: E0305, E0306, E0408, which name the rank that is missing.
+    /// Computes the result of a collective. Errors: those of `begin_exchange` and of `end_exchange`.
     ///
     /// # Safety
     /// As for `begin_exchange`.
@@ -70,7 +70,8 @@ pub trait Link: Send + Sync {
         None
     }
 
-    /// Runs the collective of the transport's own library, on f32. Errors: E0408, also if there is no library.
+    /// Runs the collective of the transport's own library on f32; `elements` is the size of the operand. Errors: E0304,
+    /// E0408, also if there is no library.
     ///
     /// # Safety
     /// As for `exchange`.
@@ -142,7 +143,7 @@ pub fn laid(inputs: &[(&str, TensorView)], from: usize) -> (Vec<super::order::In
     (all, at)
 }
 
-/// Alignment of the tensors of an order.
+/// Alignment of the tensors of an order, in bytes.
 const ALIGNMENT: usize = 64;
 
 /// Checks that the operands and the result of an exchange fit together. Errors: E0303.

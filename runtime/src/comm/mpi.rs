@@ -1,9 +1,9 @@
 //! a transport between ranks that an MPI launcher has started, on any hosts
 //!
-//! The library is loaded if the program was started by `mpirun` or `srun`: Open MPI, MPICH and its family, or a library
-//! with the standard ABI. Collectives run our own schedules over its sends and receives, so that results have the same
-//! bits as over shared memory. A failure is sent to all ranks; messages that are under way when a call fails are
-//! abandoned, and the next call uses another tag.
+//! The MPI library is loaded if the program was started by `mpirun` or `srun`: Open MPI, MPICH or a derivative of it,
+//! or a library with the standard ABI. Collectives run our own schedules over the library's sends and receives, so that
+//! results have the same bits as over shared memory. A failure is sent to all ranks. Messages that are under way when a
+//! call fails are abandoned, and the next call uses another tag.
 
 mod library;
 mod running;
@@ -253,7 +253,7 @@ impl Mpi {
     }
 }
 
-/// Whether `work`, on a thread of its own, ends within the limit. If not, the thread is left running.
+/// Runs `work` on a thread of its own. Returns whether it ended within the limit; if not, the thread keeps running.
 fn within(limit: Duration, work: impl FnOnce() + Send + 'static) -> bool {
     let (ended, end) = std::sync::mpsc::channel();
     let thread = std::thread::Builder::new().name("leaving MPI".to_string()).spawn(move || {
@@ -264,7 +264,7 @@ fn within(limit: Duration, work: impl FnOnce() + Send + 'static) -> bool {
     thread.is_ok() && end.recv_timeout(limit).is_ok()
 }
 
-/// Pauses between polls: first yields only, later sleeps longer and longer.
+/// Pauses between polls: yields for the first `LOOK` since `begun`, then sleeps longer each time, up to `NAP`.
 fn nap(begun: Instant) {
     match begun.elapsed() < LOOK {
         true => std::thread::yield_now(),
@@ -396,7 +396,7 @@ impl Link for Mpi {
 
     fn failed(&self) -> Option<(usize, Box<Error>)> {
         let mut state = self.state();
-        // An error of the library shows at the next message.
+        // The next send or receive reports an error of the library.
         let _ = self.look(&mut state);
         let (rank, why) = self.current(&state)?;
         Some((rank, parse_error(&why, rank)))
@@ -468,7 +468,7 @@ impl Link for Mpi {
         let bytes = loop {
             let (mut flag, mut status) = (0, [0u64; 16]);
             let state = self.state();
-            // SAFETY: the status of every library is smaller.
+            // SAFETY: the status of no library is larger than this array.
             let code = unsafe { (self.functions.iprobe)(0, ORDER, self.comm, &mut flag, status.as_mut_ptr().cast()) };
             ok(code, "MPI_Iprobe")?;
             if flag != 0 {
@@ -555,7 +555,7 @@ impl Mpi {
                 eprintln!("warning: the process ends without MPI_Finalize, which has {limit} s to return");
             }
         } else {
-            // The library holds their bytes until the process ends.
+            // The library may use the bytes of these messages until the process ends.
             std::mem::forget((left, receives));
         }
     }

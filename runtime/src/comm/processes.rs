@@ -1,7 +1,7 @@
 //! ranks in other processes: this program started again, inheriting the shared memory
 //!
-//! The first rank watches the others: if one ends or is stopped, the current call fails with an error that says so. The
-//! other ranks check whether the first one still exists while they wait.
+//! The first rank watches the others: if one ends, or is stopped for several seconds, the current call fails with an
+//! error that says so. While the other ranks wait, they check whether the first rank still exists.
 
 use super::link::Link;
 use super::mpi;
@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 /// and pid of the first rank.
 const VARIABLE: &str = "SARDONYX_RANK";
 
-/// How long a rank may be stopped before its call fails.
+/// How long a rank's process may be stopped by a signal before the call fails.
 const STOPPED: Duration = Duration::from_secs(5);
 const POLL: Duration = Duration::from_millis(50);
 
@@ -44,9 +44,9 @@ struct Watch {
 /// Status of a process.
 #[derive(Default)]
 struct State {
-    /// Why the process cannot be relied on any more.
+    /// Why the process cannot be relied on any more; `None` while it can.
     gone: Option<String>,
-    /// Whether the process has been waited for: then its pid may belong to another one.
+    /// Whether the process has been waited for: then its pid may belong to another process.
     ended: bool,
 }
 
@@ -78,7 +78,7 @@ impl Process {
         Ok(Process { watch, watcher: Some(watcher.map_err(failed)?) })
     }
 
-    /// Returns why the process cannot be relied on any more.
+    /// Returns why the process cannot be relied on any more; `None` while it can.
     pub fn gone(&self) -> Option<String> {
         self.watch.state().gone.clone()
     }
@@ -175,7 +175,7 @@ impl Watch {
         self.fail(how, "load the model again");
     }
 
-    /// Fails the current call, unless this rank has already ended it.
+    /// Records why the process cannot be relied on, and fails the current call unless its rank has already ended it.
     fn fail(&self, how: &str, help: &str) {
         self.state().gone = Some(how.to_string());
         let call = self.last.load(Ordering::SeqCst);
@@ -188,8 +188,9 @@ impl Watch {
 }
 
 /// Serves as a rank if this process was started as one, by [`Transport::Processes`](crate::Transport) or by an MPI
-/// launcher: carries out the orders of the first rank, and returns the exit code. A program that loads models with such
-/// a transport must call this before anything else; in any other process it does nothing.
+/// launcher: carries out the orders of the first rank, and returns the exit code. In any other process, which includes
+/// the first rank, it returns `None` at once. A program that loads models with one of these transports must call this
+/// function before anything else.
 pub fn serve_rank() -> Option<i32> {
     let served = match std::env::var(VARIABLE) {
         Ok(told) => {

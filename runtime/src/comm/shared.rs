@@ -1,10 +1,10 @@
 //! collectives among ranks that share memory
 //!
 //! A rank posts where its operand is, and increments its phase. When all other ranks of its group have done so, the
-//! rank reads their operands. A small operand is copied to one of two slots beside the description; a slot is reused
-//! only after all ranks have met at the next collective, and so have read it. A larger operand is read in the arena,
-//! and the ranks wait for each other once more before they continue. `begin_exchange` only posts; the rest is done in
-//! `end_exchange`.
+//! rank reads their operands. A small operand is copied to one of two slots beside its description. A slot is reused
+//! only after all ranks have come to the next collective, and so have read the slot. A larger operand is read in the
+//! arena, or in staging memory if it is not in the arena; then the ranks wait for each other once more before they
+//! continue. `begin_exchange` only posts; the rest is done in `end_exchange`.
 
 use super::link::fitting;
 use super::link::{Exchange, Link, Payload, laid};
@@ -35,13 +35,13 @@ pub struct Shared {
     met: [AtomicU32; AXES_MAX],
     /// The phase of the send lane at the start of the call.
     sends_from: AtomicU32,
-    /// Number of bytes taken from other ranks.
+    /// Number of bytes that collectives have taken from other ranks.
     taken: AtomicU64,
-    /// How often a word is polled before sleeping.
+    /// How often this rank polls a word before it sleeps.
     looks: AtomicU32,
-    /// Pid of the first rank's process, if it is another one.
+    /// Pid of the first rank's process, if this rank runs in another process.
     leader: Option<libc::pid_t>,
-    /// Schedules of recent collectives, the latest first.
+    /// Schedules of recent collectives, the one computed last first.
     known: Mutex<Vec<Known>>,
     /// First rank only: the threads or processes of the others.
     members: Mutex<Members>,
@@ -64,7 +64,8 @@ pub enum Members {
 
 /// Number of schedules that are kept: a model has few different operand shapes.
 const KNOWN_MAX: usize = 64;
-/// Polls of a word before a rank with its own processor sleeps, which take about ten microseconds.
+/// Polls of a word before a rank with its own processor sleeps. The polls take ten to some hundred microseconds,
+/// depending on how long the processor pauses in a spin loop.
 const LOOKS: u32 = 4000;
 /// Interval at which a sleeping rank checks deadlines and failures.
 const NAP: Duration = Duration::from_millis(20);
@@ -74,7 +75,8 @@ const CHUNK: usize = 16 << 10;
 const LOOK: Duration = Duration::from_micros(50);
 /// Maximum size of an order in bytes, without its inputs.
 const ORDER_MAX: usize = 1 << 20;
-/// How long the other ranks may take to end.
+/// How long the first rank waits for the others to become idle before it orders them to end. Processes that still exist
+/// after twice this time are killed.
 const END: Duration = Duration::from_secs(2);
 
 impl Shared {
@@ -105,7 +107,7 @@ impl Shared {
         self.looks.load(Ordering::Relaxed) == 0
     }
 
-    /// Begins a call. `bases` contains the phase of each lane at the start, which is beyond the phases of all earlier
+    /// Begins a call. `bases` contains the phase of each lane at the start, which is not behind any phase of earlier
     /// calls.
     fn begin(&self, call: u32, bases: &[u32]) {
         self.call.store(call, Ordering::SeqCst);
@@ -118,7 +120,7 @@ impl Shared {
         }
     }
 
-    /// Returns the phases at which the next call may begin; no rank may be in a call.
+    /// Returns the phase of each lane at which the next call may begin. All ranks must be idle.
     fn bases(&self) -> Vec<u32> {
         let phases = |lane| (0..self.segment.n_ranks).map(move |rank| self.segment.phase(rank, lane).get());
         // The phases of all ranks are close together, so the signed difference from this rank's phase is right even if
@@ -154,8 +156,8 @@ impl Shared {
         Ok(schedule)
     }
 
-    /// Carries out the moves of a round. With `gives`, the index of this rank, the result is also written to all other
-    /// ranks.
+    /// Carries out the moves of a round. With `gives`, the index of this rank, what the moves write is also written to
+    /// the results of all other ranks.
     ///
     /// # Safety
     /// The ranges are within operands and results, and nothing writes to the data while this rank reads it.
@@ -166,7 +168,7 @@ impl Shared {
         };
         let mut rest = round;
         while let Some(first) = rest.first() {
-            // A move that copies into a range, followed by the moves that combine their data with the same range.
+            // A chain is a move that copies into a range, and the following moves that combine with the same range.
             let n = 1 + rest[1..].iter().take_while(|m| m.combine.is_some() && m.to == first.to).count();
             let (chain, after) = rest.split_at(n);
             rest = after;
@@ -196,7 +198,7 @@ impl Shared {
         }
     }
 
-    /// Posts the operand if this rank is the sender of a send; this waits for no other rank.
+    /// Posts the operand if this rank is the sender of a send. Waits for no other rank.
     ///
     /// # Safety
     /// As for `begin_exchange`.
@@ -209,8 +211,8 @@ impl Shared {
         let place = segment.place(self.rank, from, bytes);
         let operand = place.map_or_else(|| self.staging(0, bytes), Ok)?;
         if place.is_none() {
-            // SAFETY: the staging memory has this many bytes, and nothing reads it now: a sender ends a send only once
-            // it is read.
+            // SAFETY: the staging memory has this many bytes, and nothing reads it now: a sender ends a send only when
+            // the receiver has read the operand.
             unsafe { from.copy_to_nonoverlapping(segment.at(operand), bytes) };
         }
         let what = fingerprint(op, step, operands);
@@ -224,8 +226,8 @@ impl Shared {
         self.sends_from.load(Ordering::Relaxed).wrapping_add(2 * step as u32 + 1)
     }
 
-    /// Ends a send: the receiver reads the sender's operand in place, and the sender waits until it has been read. All
-    /// ranks but the receiver return their own operand.
+    /// Ends a send: the receiver reads the sender's operand in place, and the sender waits until it has been read. The
+    /// result of every other rank is its own operand.
     ///
     /// # Safety
     /// As for `end_exchange`; the operands must fit.
@@ -265,7 +267,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Waits until data that was sent at `at_ns` would have arrived over the emulated links.
+    /// Waits until data that was posted at `at_ns` would have arrived over the emulated links, if there are any.
     fn arrives(&self, op: &Collective, at_ns: u64, takes: impl Fn(Wire) -> Duration, stop: &Stop) -> Result<()> {
         let Some(wire) = self.segment.wire() else { return Ok(()) };
         let takes = u64::try_from(takes(wire).as_nanos()).unwrap_or(u64::MAX);
@@ -274,7 +276,7 @@ impl Shared {
         })
     }
 
-    /// Increments this rank's phase.
+    /// Increments this rank's phase along an axis, and returns it.
     fn next(&self, axis: usize) -> u32 {
         let word = self.segment.phase(self.rank, axis);
         let phase = word.get().wrapping_add(1);
@@ -571,7 +573,7 @@ impl Members {
     }
 }
 
-/// Identifies a collective with its step and operands: all ranks must compute the same value.
+/// Returns a hash of a collective with its step and operands. All ranks must compute the same value.
 fn fingerprint(op: &Collective, step: usize, operands: &[Operand]) -> u64 {
     let mut hash = DefaultHasher::new();
     (op, step).hash(&mut hash);

@@ -1,8 +1,8 @@
 //! a call of the first rank  =>  the same call on all ranks
 //!
 //! The application calls the first rank, which gives orders to the others and does its own part. A call ends when all
-//! ranks have ended it, successfully or not: the next one then finds all ranks idle, and the error is that of the first
-//! rank that failed.
+//! ranks have ended it, successfully or not, so that the next call finds all ranks idle. If ranks fail, the call
+//! returns the error of the rank that failed first.
 
 use super::link::Link;
 use super::order::{Order, Run};
@@ -94,7 +94,7 @@ impl World {
         self.ended(made, Some(stop), turn)
     }
 
-    /// Waits until all ranks are idle.
+    /// Takes the lock, and waits until all other ranks are idle.
     fn lock_when_idle(&self, stop: Option<&Stop>) -> Result<MutexGuard<'_, ()>> {
         let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         self.link.await_idle(stop)?;
@@ -113,7 +113,8 @@ impl World {
     }
 }
 
-/// Adds to the error of another rank the node at which this rank waited for that rank.
+/// Adds to the error of another rank the message and the node of this rank's own error, which tell where this rank
+/// waited for the other; only if the own error is E0408 and the other error names no node.
 fn met(mut error: Box<Error>, own: Option<Box<Error>>) -> Box<Error> {
     let Some(own) = own.filter(|own| own.code == "E0408" && error.node.is_none()) else { return error };
     error.message = format!("{}; {}", error.message, own.message);

@@ -7,7 +7,7 @@
 //! | `cuda:N` | the artifact's PTX, compiled by the driver | its own, kept from call to call |
 //!
 //! One executor of plans (`call.rs`) serves all devices. A device is opened with the artifact's code for one model, and
-//! shared by its sessions, each of which has a queue.
+//! shared by the model's sessions, each of which has a queue.
 
 mod cpu;
 #[cfg(feature = "cuda")]
@@ -51,7 +51,7 @@ pub(crate) struct Source<'a> {
     pub context: Option<NonZeroUsize>,
     pub code: Option<&'a Bytes>,
     pub ptx: &'a [(String, Bytes)],
-    /// Which tiles the kernels have, if the artifact is for measuring them.
+    /// Index of the choice of tiles whose code is loaded, in an artifact for measuring tiles; otherwise 0.
     #[cfg_attr(not(any(feature = "cuda", feature = "sim")), expect(dead_code, reason = "only GPUs have tiles"))]
     pub candidate: usize,
     /// The highest variant of CPU code to use.
@@ -61,7 +61,7 @@ pub(crate) struct Source<'a> {
 /// The memory that kernels work in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Memory {
-    /// The host's memory: nothing is copied.
+    /// The host's memory: nothing is uploaded or downloaded.
     Host,
     /// The device's own memory. Inputs are uploaded, outputs downloaded.
     Own {
@@ -108,7 +108,8 @@ pub(crate) trait Device: Send + Sync {
     /// Reads a block from byte `at` on. No queue may write the block meanwhile.
     fn read(&self, from: &Block, at: usize, to: &mut [u8]) -> Result<()>;
 
-    /// Creates a queue, on a stream of the caller if there is one. Errors: E0001 if the device has no such stream.
+    /// Creates a queue, on a stream of the caller if there is one. Errors: E0001 if the device has no streams or the
+    /// stream belongs to another context, E0304 if a thread cannot be started or pinned.
     fn queue(self: Arc<Self>, threads: Threads, stream: Option<NonZeroUsize>) -> Result<Box<dyn Queue>>;
 
     /// Waits for work on a stream of the caller. Errors: E0001 if it belongs to another context, E0405 and E0410 of the
@@ -141,7 +142,8 @@ pub(crate) trait Queue: Send {
     /// Allocates `per_worker` bytes of scratch for every worker.
     fn reserve(&mut self, per_worker: usize) -> Result<()>;
 
-    /// Frees the scratch, outside of calls. Returns the number of bytes.
+    /// Frees the memory that the queue keeps from call to call; may be called between calls only. Returns the number of
+    /// bytes.
     fn trim(&mut self) -> usize;
 
     /// Launches a kernel. Errors: E0303 if an index is found out of range at once, E0305 and E0306 from `stop`.
@@ -195,7 +197,7 @@ pub(crate) trait Queue: Send {
         Ok(failed)
     }
 
-    /// Drops work of a failed call that has not begun, before `finish`.
+    /// Drops the work of a failed call that has not been submitted; `finish` follows.
     fn discard(&mut self) {}
 
     /// Records the time at which all work so far is done. Returns whether the device can record times; if it cannot,
@@ -204,7 +206,7 @@ pub(crate) trait Queue: Send {
         Ok(false)
     }
 
-    /// Returns the recorded times of a call that has finished, since the first of them.
+    /// Returns the recorded times of a call that has finished, relative to the first of them.
     fn times(&mut self) -> Result<Vec<Duration>> {
         Ok(vec![])
     }
@@ -240,8 +242,9 @@ pub(crate) struct Work<'a> {
 pub(crate) enum Order {
     #[default]
     Any,
-    /// The launch is repeated: each worker begins with the same items every time, in ascending or descending order in
-    /// turn, so that it starts with the data that is most likely still in its cache.
+    /// The launch is repeated, and each worker begins with the same part of the items every time: in ascending order
+    /// (`Forth`) and descending order (`Back`) alternately, so that it starts with the data that is most likely still
+    /// in its cache.
     Forth,
     Back,
 }

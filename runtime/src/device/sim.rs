@@ -19,10 +19,11 @@ pub(super) struct Sim {
     report: Mutex<DeviceReport>,
 }
 
-/// Maximum size of a simulated allocation; its shadow memory takes several times as much on the host.
+/// Maximum size in bytes of a simulated allocation; its shadow memory takes several times as much on the host.
 const BYTES_MAX: usize = 1 << 36;
 
-/// A launch of more warp instructions than this is refused: at ten million per second they would take half an hour.
+/// A launch that exceeds this number of warp instructions is ended with an error: at ten million per second they take
+/// half an hour.
 const INSTRUCTIONS_MAX: u64 = 1 << 34;
 
 impl Sim {
@@ -84,7 +85,7 @@ impl Device for Sim {
         if bytes > BYTES_MAX {
             return Err(Error::user("E0304", format!("cannot allocate {bytes} bytes on a simulated device")));
         }
-        // The simulator aborts the process if it is out of memory, so this checks first that there is enough.
+        // The simulator aborts the process if memory runs out, so an allocation is tried here first.
         drop(AlignedBuf::new(bytes.saturating_mul(2))?);
         let address = self.memory().alloc(bytes, &name());
         Ok(Block::new(address, bytes, Allocation { device: self, address }))

@@ -93,8 +93,8 @@ impl<'a> EntryReader<'a> {
         Ok([of_inputs, of_outputs])
     }
 
-    /// Solves for as many symbols as possible from inputs that are no states: a cache knows its other dimensions only
-    /// once it has positions.
+    /// Solves for as many symbols as possible from inputs that are not states: an empty cache knows only the number of
+    /// its positions, not its other dimensions.
     fn sources_in_place(&self, inputs: &[Port], input_states: &[Option<usize>]) -> Vec<Source> {
         let of_inputs = |name: &str| self.symbol(name).is_some_and(|s| s.kind == SymbolKind::Input);
         let some = |states: bool| {
@@ -275,8 +275,9 @@ fn begins(plan: &plan::Entry, n: fn(&Launch) -> usize) -> Vec<usize> {
 /// Which buffers have content, and of which kind, at a point of the sequence of steps.
 pub struct Flow<'a> {
     written: Vec<bool>,
-    /// Whether a buffer holds a string, a sequence or another value whose size is no expression: only host steps read
-    /// and make such values. A constant holds bytes, which a host step may read as such a value.
+    /// By buffer: whether it holds strings, a sequence or another value whose size is not an expression. Only host
+    /// steps compute and read such values; copies pass them to outputs. A constant holds bytes, which a host step may
+    /// read as such a value.
     opaque: Vec<bool>,
     /// By buffer: the first stage in which its size is known.
     stages: &'a [usize],

@@ -57,8 +57,8 @@ impl EntryReader<'_> {
     }
 }
 
-/// Checks that bodies are internal entry points further down in the list, which excludes recursion, and fit the
-/// operands.
+/// Checks that bodies are internal entry points without states, that they are further down in the list, which excludes
+/// recursion, and that their ports fit the operands and results.
 pub fn check_bodies(program: &Program, at: usize) -> Result<()> {
     for step in &program.entries[at].steps {
         let Action::Host(host) = &step.action else { continue };
@@ -77,7 +77,7 @@ pub fn check_bodies(program: &Program, at: usize) -> Result<()> {
     Ok(())
 }
 
-/// Maximum nesting of bodies: each takes a stack frame in a call.
+/// Maximum nesting of bodies: each level takes stack frames in a call.
 const DEPTH_MAX: usize = 32;
 
 /// Checks that the nesting of every entry point is bounded. Bodies come after their callers in the list.

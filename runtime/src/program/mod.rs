@@ -71,7 +71,7 @@ impl Program {
         self.chosen.get(kernel).map(|&at| &self.kernels[kernel].targets[at])
     }
 
-    /// Returns the symbol of a name that the verifier has found to be declared.
+    /// Returns the symbol with this name, which must be declared. The verifier has checked this for names in the plan.
     pub fn symbol(&self, name: &str) -> &Symbol {
         &self.symbols[self.symbol_index[name]]
     }
@@ -122,7 +122,7 @@ pub struct Entry {
     pub own_outputs: Vec<Vec<Dim>>,
     /// How to solve for the symbols of the inputs, in the order of evaluation.
     pub sources: Vec<Source>,
-    /// How to solve for the symbols of the inputs in calls with a cache: as far as possible from inputs that are no
+    /// How to solve for the symbols of the inputs in calls with a cache: as far as possible from inputs that are not
     /// states, because an empty cache does not know all dimensions of its states.
     pub sources_in_place: Vec<Source>,
     /// Indices of the symbols that have values when a call begins: those of `sources`, capacities, kept positions, and
@@ -138,8 +138,8 @@ pub struct Entry {
     pub params_at: Vec<usize>,
     /// By step: whether this rank takes part in it.
     pub needed: Vec<bool>,
-    /// Number of stages. A stage ends with each step that reads a symbol from data, and with each host step that is no
-    /// collective.
+    /// Number of stages. A stage ends with each step that reads a symbol from data, and with each host step that is not
+    /// a collective.
     pub n_stages: usize,
     /// Indices of the entry points that fix some of its dimensions, those with the most fixed ones first.
     pub specialized: Vec<usize>,
@@ -164,7 +164,7 @@ impl Entry {
         state.map_or(&[], |at| &self.states[at].units)
     }
 
-    /// Returns the inputs that a call with a cache takes: those that are no states.
+    /// Returns the inputs that a call with a cache takes: those that are not states.
     pub fn fresh_inputs(&self) -> impl Iterator<Item = &Port> {
         self.inputs.iter().zip(&self.input_states).filter(|(_, state)| state.is_none()).map(|(port, _)| port)
     }

@@ -1,9 +1,9 @@
 //! the steps of an entry point, the position of a rank in the mesh  =>  the steps that the rank takes part in
 //!
-//! A pipeline is a program that every rank could run alone, with sends between its stages: only the receiver needs the
-//! value that is sent, and the sender needs only those steps that compute it. The values that each rank needs are found
-//! backwards from the outputs, which the first rank returns to the caller. All ranks derive the same result from the
-//! same plan, so no rank waits for one that does not take part.
+//! A pipeline is a program that every rank could run alone, with sends between its stages. Only the receiver needs the
+//! value that is sent, and the sender needs only the steps that compute this value. The values that each rank needs are
+//! found backwards from the outputs, which the first rank returns to the caller. All ranks derive the same needs from
+//! the same plan, so no rank waits for one that does not take part.
 
 use super::{Action, Place, Program, Step};
 use sardonyx_base::host::Collective;

@@ -1,4 +1,4 @@
-//! waiting requests  =>  the next one, in order of arrival; an error for those that expire while they wait
+//! waiting requests  =>  the next one, in order of arrival; an error for those that expire or are cancelled meanwhile
 
 use super::{PoolStatistics, Request};
 use crate::outputs::Outputs;
@@ -25,7 +25,7 @@ pub struct Queue {
     state: Mutex<State>,
     /// Wakes a session: there is a request, or the pool ends.
     arrived: Condvar,
-    /// Wakes the thread that answers expired requests: there is an earlier deadline, or the pool ends.
+    /// Wakes the thread that answers expired requests: a request must be checked earlier, or the pool ends.
     expires_sooner: Condvar,
     /// Wakes callers that wait until everything is answered.
     answered: Condvar,
@@ -52,7 +52,7 @@ impl Waiting {
         Stop::new(&self.request.options).check()
     }
 
-    /// Returns the earliest time at which the request may have expired; `None` if it cannot.
+    /// Returns when to check next whether the request has expired or been cancelled; `None` if neither can happen.
     fn next_look(&self, now: Instant) -> Option<Instant> {
         let poll = self.request.options.cancel.as_ref().map(|_| now + CANCEL_POLL);
         self.request.options.deadline.into_iter().chain(poll).min()
@@ -60,7 +60,7 @@ impl Waiting {
 }
 
 impl State {
-    /// Removes the expired requests from the queue, and returns each with its error.
+    /// Removes the expired and cancelled requests from the queue, and returns each with its error.
     fn take_expired(&mut self) -> Vec<(Waiting, Box<Error>)> {
         let mut expired = vec![];
         for i in (0..self.waiting.len()).rev() {
@@ -168,7 +168,7 @@ impl Queue {
         self.call(done, result);
     }
 
-    /// Answers waiting requests as soon as they expire, until the pool ends.
+    /// Answers waiting requests that have expired or been cancelled, until the pool ends.
     pub fn answer_expired(&self) {
         let mut state = self.lock();
         while !state.has_ended {

@@ -1,4 +1,4 @@
-//! on a GPU of the stand-in driver: numbers, mistakes, and what the driver is called for
+//! calls on a GPU of the stand-in driver  =>  the results of a CPU, errors, and the expected numbers of driver calls
 
 use super::common::{again, driver};
 use super::*;
@@ -62,10 +62,10 @@ fn mistakes_on_the_driver() {
     assert_eq!((e.code, e.message.contains(of_memory)), ("E0304", true), "{e}");
 }
 
-/// What the stand-in driver has counted so far.
+/// Numbers of driver calls, as the stand-in driver has counted them so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Counts {
-    /// Launches, copies, fills and marks.
+    /// Launches, copies, fills and marks that were not recorded in a graph.
     submitted: i64,
     graphs: i64,
     waits: i64,
@@ -113,20 +113,20 @@ fn repeated_calls_on_the_driver() {
         assert_eq!(given, expected, "{n} {seed}");
         counts
     };
-    // Status words cleared, input, three launches, a copy, status words and two outputs.
+    // A fill of the status words, the input, three launches, a copy, the status words and two outputs.
     let first = call(5, 0);
     assert_eq!((first.submitted, first.graphs, first.waits, first.recorded), (9, 0, 1, 0));
     let launch = Counts { submitted: 0, graphs: 1, waits: 1, recorded: 0, allocated: 0 };
     assert_eq!(call(5, 1), Counts { recorded: 9, ..launch });
     (2..6).for_each(|seed| assert_eq!(call(5, seed), launch));
-    // Other sizes do not displace the graph, and get their own.
+    // Calls of other sizes do not displace the graph, and get graphs of their own.
     assert_eq!((call(3, 0).graphs, call(3, 1).graphs), (0, 1));
     assert_eq!([call(5, 6), call(3, 7)], [launch, launch]);
-    // A larger call moves the memory.
+    // A larger call moves the memory, so graphs with the old addresses no longer apply.
     assert_eq!(call(70, 0).waits, 1);
     assert_eq!((call(5, 8).graphs, call(5, 9).recorded), (0, 9));
     assert_eq!(call(5, 10), launch);
-    // Only so many graphs are kept.
+    // The number of kept graphs is limited.
     (0..3).for_each(|seed| (1..41).for_each(|n| assert_eq!(call(n, seed).waits, 1)));
     assert!(gpu.trim() > 0);
     assert_eq!((call(5, 11).graphs, call(5, 12).graphs), (0, 1));
@@ -139,7 +139,7 @@ fn repeated_calls_on_the_driver() {
     }
 }
 
-/// Calls that wait in between, and those of which no two are equal.
+/// Tests calls that wait before their end, and calls of which no two are equal.
 #[test]
 #[ignore = "needs the driver made for tests"]
 fn changing_calls_on_the_driver() {
@@ -159,7 +159,7 @@ fn changing_calls_on_the_driver() {
         }
     });
     assert_eq!((counts.graphs, counts.recorded, counts.waits), (0, 0, 20));
-    // The calls after a cache was cut are those after it had been filled for the first time.
+    // After the cache has been truncated, a call repeats the operations of the earlier call at the same position.
     cache.truncate(19);
     let x = x(vec![2, 1, 4], 19);
     let run = || drop(session.run_cached("main", &[("x", (&x).into())], &mut [], &mut cache, &RunOptions::default()));
@@ -186,7 +186,7 @@ fn times_on_the_driver() {
     }
 }
 
-/// Memory of the caller on the GPU, with these values, from `offset` bytes on.
+/// Allocates memory on the GPU. Returns the address of the values, `offset` bytes after its beginning.
 fn on_gpu(values: &[f32], offset: usize) -> u64 {
     let (mut context, mut address, bytes) = (std::ptr::null_mut(), 0, std::mem::size_of_val(values));
     // SAFETY: the driver writes its results to the given locations; the copy is waited for.
@@ -220,7 +220,7 @@ fn tensors_on_the_driver() {
     let values = x(vec![5, 8], 3);
     let expected = floats(&cpu.run(&[("x", values.clone())]).unwrap());
     let values: Vec<f32> = values.to_vec().unwrap();
-    // In place if they are aligned, else copied.
+    // Tensors are used in place if they are aligned, and copied otherwise.
     for (in_offset, out_offset) in [(0, 0), (4, 0), (0, 8)] {
         let (from, to) = (on_gpu(&values, in_offset), on_gpu(&[7.0; 8], out_offset));
         // SAFETY: the memory has these sizes and is used by nothing else.
@@ -234,7 +234,8 @@ fn tensors_on_the_driver() {
             assert_eq!(outputs[0].1.dims(), [5]);
         };
         let counts = [Counts::during(&mut run), Counts::during(&mut run), Counts::during(&mut run)];
-        // Status words cleared, three launches, a copy, status words, one output to the host, and copies.
+        // A fill of the status words, three launches, a copy, the status words, an output to the host, and a copy for
+        // each tensor that is not aligned.
         let n = 7 + i64::from(in_offset > 0) + i64::from(out_offset > 0);
         assert_eq!(
             counts.map(|c| (c.submitted, c.recorded, c.graphs, c.waits)),
@@ -242,10 +243,10 @@ fn tensors_on_the_driver() {
         );
         assert_eq!((from_gpu(to, 6)[..5].to_vec(), from_gpu(to, 6)[5]), (expected[0].2.clone(), 7.0));
     }
-    // Work on a stream of the caller has not filled the input yet.
+    // Work on a stream of the caller may still be filling the input when the call begins.
     let (from, to) = (on_gpu(&[0.0; 40], 0), on_gpu(&[0.0; 5], 0));
     let (mut context, mut stream) = (std::ptr::null_mut(), std::ptr::null_mut());
-    // SAFETY: the driver writes its results to the given locations; the values and the memory stay.
+    // SAFETY: the driver writes its results to the given locations; the values and the memory outlive the copy.
     let (input, output) = unsafe {
         assert_eq!(sys::cuDevicePrimaryCtxRetain(&mut context, 0), SUCCESS);
         assert_eq!(sys::cuCtxPushCurrent_v2(context), SUCCESS);
@@ -282,7 +283,7 @@ fn tensors_on_the_driver() {
     assert_eq!(of(20, DType::String).unwrap_err().code, "E0107");
 }
 
-/// Runs `runtime/python/tests/cuda.py` in an environment that has the module.
+/// Runs `runtime/python/tests/cuda.py` with a Python that has the module `sardonyx`.
 #[test]
 #[ignore = "cargo xtask test --suite embedding"]
 fn arrays_of_python() {
@@ -309,7 +310,7 @@ fn an_example_on_the_driver() {
         let (dims, values) = beside_cuda::run(path.to_str().unwrap(), 3, x).unwrap();
         assert_eq!((dims, values), (vec![3], expected[0].2.clone()));
     }
-    // A context of another GPU, and a stream of another context.
+    // A context of another GPU and a stream of another context are refused.
     let options = |context: usize| {
         // SAFETY: the stand-in driver knows these contexts.
         unsafe { on("cuda:0").cuda_context(std::ptr::without_provenance_mut(context)) }
@@ -326,7 +327,7 @@ fn an_example_on_the_driver() {
         assert_eq!(sys::cuStreamCreate(&mut stream, 1), SUCCESS);
         assert_eq!(sys::cuCtxPopCurrent_v2(&mut context), SUCCESS);
     }
-    // SAFETY: the stream stays.
+    // SAFETY: the stream is never destroyed.
     let on_stream = unsafe { SessionOptions::default().cuda_stream(stream.cast()) };
     let e = layers().load_with(&on("cuda:0")).unwrap().session(&on_stream).err().unwrap();
     assert_eq!((e.code, e.message.as_str()), ("E0001", "the stream belongs to another context than the model"));
@@ -353,7 +354,7 @@ fn without_a_driver_there_is_a_sentence() {
     }
 }
 
-/// A plan of copies only needs no code.
+/// Tests that a plan that consists of copies needs no code.
 #[test]
 #[ignore = "needs the driver made for tests"]
 fn copies_on_the_driver() {

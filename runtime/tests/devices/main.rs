@@ -171,7 +171,7 @@ fn floats_of(cache: &sardonyx_runtime::Cache) -> Vec<f32> {
 
 fn memory_has_a_limit(device: &str) {
     let model = layers().load_with(&on(device)).unwrap();
-    // Arena 64 + 32 bytes, outputs 4 + 32, input 32.
+    // The arena takes 64 + 32 bytes, the outputs take 4 + 32, and the input takes 32.
     let options = |max| SessionOptions::default().memory_bytes_max(max);
     let run = |max| model.session(&options(max)).unwrap().run(&[("x", x(vec![1, 8], 0))]).map_err(|e| e.message);
     assert_eq!(run(163).unwrap_err(), "the call needs 164 bytes, the limit is 163");
@@ -256,7 +256,7 @@ fn what_a_target_needs_is_checked() {
     let refused = |edit: &dyn Fn(&mut Builder)| {
         let mut b = layers();
         edit(&mut b);
-        // The plan is checked before the device matters.
+        // The plan is checked before a device is opened.
         let e = b.load().err().unwrap_or_else(|| panic!("accepted"));
         (e.code, e.message.replace("the plan is malformed: ", ""))
     };

@@ -10,7 +10,7 @@ pub fn write_i64(path: &Path, dims: &[usize], values: &[i64]) -> io::Result<()> 
     assert_eq!(dims.iter().product::<usize>(), values.len(), "dims {dims:?}");
     let shape: String = dims.iter().map(|d| format!("{d}, ")).collect();
     let mut header = format!("{{'descr': '<i8', 'fortran_order': False, 'shape': ({shape}), }}");
-    // Magic, version and length take 10 bytes; the data begin at a multiple of 64.
+    // Magic, version and header length take 10 bytes; the data begin at an offset that is a multiple of 64.
     header += &" ".repeat(63 - (10 + header.len()) % 64);
     header.push('\n');
     let mut file = io::BufWriter::new(std::fs::File::create(path)?);

@@ -16,7 +16,7 @@ use sardonyx_runtime::{Model, RunOptions, SessionOptions};
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-/// Good artifacts, taken apart.
+/// Valid artifacts, split into their parts.
 static GOOD: LazyLock<Vec<Parts>> = LazyLock::new(|| {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let made = |model: Vec<u8>| {
@@ -37,7 +37,7 @@ pub fn archives(bytes: &[u8]) {
     }
 }
 
-/// Archives without their code, which would take most of the bytes.
+/// Returns one artifact, whose code is cut to 64 bytes because it would take most of the file.
 pub fn archive_seeds() -> Vec<Vec<u8>> {
     let mut parts = GOOD[0].clone();
     parts.code.truncate(64);
@@ -45,7 +45,8 @@ pub fn archive_seeds() -> Vec<Vec<u8>> {
     vec![parts.archive()]
 }
 
-/// Damages an archive, and mostly seals it again, so that more than its hash is looked at.
+/// Damages an archive. In seven of eight cases, writes the right seal into the damaged file, so that the check of the
+/// seal does not refuse it.
 pub fn sealed_archive(bytes: &[u8], random: &mut Random) -> Vec<u8> {
     if bytes.is_empty() {
         return vec![0];
@@ -57,11 +58,13 @@ pub fn sealed_archive(bytes: &[u8], random: &mut Random) -> Vec<u8> {
     file
 }
 
-/// Bytes that inputs of a call may have in all, and that the call may take.
+/// Maximum size of one input, counted with 8 bytes per element. An entry point with a larger input is not called.
 const INPUT_BYTES_MAX: usize = 1 << 20;
+/// Memory limit of the session.
 const MEMORY_BYTES_MAX: usize = 64 << 20;
 
-/// The first byte selects an artifact, whose plan the rest replaces.
+/// Loads an artifact and calls its entry points. The first byte selects a valid artifact; the other bytes replace its
+/// plan.
 pub fn plans(bytes: &[u8]) {
     let Some((which, plan)) = bytes.split_first() else { return };
     let mut parts = GOOD[usize::from(*which) % GOOD.len()].clone();

@@ -18,7 +18,8 @@ pub fn read(bytes: &[u8]) {
     }
 }
 
-/// Compiles a model from a file in a folder of its own; nothing may be left if it is refused.
+/// Compiles a model from a file in this thread's temporary folder. If the model is refused, no artifact may be left
+/// there.
 pub fn compiled(bytes: &[u8]) {
     thread_local! {
         static FOLDER: LazyCell<TempDir> = LazyCell::new(|| tempfile::tempdir().expect("a temporary folder"));
@@ -105,7 +106,8 @@ static WORDS: &[&str] = &[
     "w.bin",
 ];
 
-/// Changes the model as the messages that it consists of, if it is one.
+/// Mutates the protobuf messages of a model. In one of eight cases, or if the bytes are not a model, damages bytes
+/// instead.
 pub fn mutant(bytes: &[u8], random: &mut Random) -> Vec<u8> {
     match Tree::parse(&MODEL, bytes) {
         Some(mut tree) if random.below(8) > 0 => {

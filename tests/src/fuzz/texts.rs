@@ -7,7 +7,8 @@ use ptxvm::{Launch, Memory, Options, Params};
 use sardonyx_base::{Dim, Result};
 use std::cell::LazyCell;
 
-/// What an expression is parsed by must read what was printed, and an expression without symbols is its value.
+/// Checks two properties of every parser of expressions: parsing the printed form of an expression gives the same
+/// expression, and evaluating an expression gives the same value as substituting constants for its symbols.
 pub fn expressions(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let parsers: [fn(&str) -> Result<Dim>; 3] = [Dim::parse, Dim::parse_launch, Dim::parse_names];
@@ -47,7 +48,8 @@ pub fn expression_seeds() -> Vec<Vec<u8>> {
     texts.map(|text| text.as_bytes().to_vec()).into()
 }
 
-/// A module that verifies is printed, and what is printed is the same module.
+/// Checks that the printed form of a module that verifies can be parsed, and that the parsed module prints the same
+/// text.
 pub fn ir(bytes: &[u8]) {
     thread_local! {
         static CONTEXT: LazyCell<Context> = LazyCell::new(|| {
@@ -75,7 +77,7 @@ pub fn ir_seeds() -> Vec<Vec<u8>> {
                !sdx.tensor<[batch, 4], f32>\n\
                %1 = sdx.map \"tanh\"(%0) : (!sdx.tensor<[batch, 4], f32>) -> !sdx.tensor<[batch, 4], f32>\n\
                return %1 : !sdx.tensor<[batch, 4], f32>\n} }";
-    // The levels below, as the passes print them.
+    // Passes that lower the module to the levels flow and plan.
     let lowered =
         ["sdx-to-flow", "sdx-to-flow,inline-maps,fuse-epilogues,pack-weights", "sdx-to-flow,schedule,plan-memory"];
     let lower = |passes: &str| {
@@ -87,12 +89,12 @@ pub fn ir_seeds() -> Vec<Vec<u8>> {
     lowered.into_iter().filter_map(lower).chain([sdx.as_bytes().to_vec()]).collect()
 }
 
-/// Warp instructions after which a kernel is stopped.
+/// Number of warp instructions after which a launch is stopped.
 const INSTRUCTIONS_MAX: u64 = 20_000;
-/// Bytes of the buffer that each 8-byte parameter is the address of.
+/// Size of a buffer; each 8-byte parameter is the address of a buffer.
 const BUFFER_BYTES: usize = 4096;
 
-/// A text that is accepted runs to an end: findings, or none.
+/// Runs the first kernel of a text that the simulator accepts. The run must not panic; findings are allowed.
 pub fn ptx(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let Ok(module) = ptxvm::Module::parse(text) else { return };
@@ -118,7 +120,7 @@ pub fn ptx_seeds() -> Vec<Vec<u8>> {
     let text = include_str!("../../../runtime/tests/common/kernels.ptx");
     let (head, _) = text.split_once(".visible").unwrap_or((text, ""));
     let head: String = head.lines().filter(|line| line.starts_with('.')).map(|line| format!("{line}\n")).collect();
-    // Each kernel alone, and instructions that these kernels lack.
+    // Each kernel in a module of its own, and a kernel of instructions that these kernels lack.
     let kernels = text.split(".visible").skip(1).map(|kernel| format!("{head}.visible{kernel}"));
     let more = "
         .version 8.0 .target sm_90a .address_size 64

@@ -1,4 +1,4 @@
-//! case, variant, device  =>  compiled, run on its data sets, compared: the time taken, or the reason for the failure
+//! case, variant, device  =>  the times, host operators and verdict of compiling the case and running its data sets
 
 use super::case::{Case, Data};
 use super::variant::Variant;
@@ -20,16 +20,16 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 pub struct Outcome {
-    /// Time of all compilations of the case, one per data set at most.
+    /// Total time of the successful compilations of the case, at most one per data set; `None` if there was none.
     pub compile: Option<Duration>,
     /// Time of the whole attempt.
     pub whole: Duration,
-    /// Operators that the host runs.
+    /// Names of the host steps of the last compilation, without steps that only run other entry points.
     pub host: Vec<String>,
     pub verdict: Result<(), String>,
 }
 
-/// Runs one case. A panic or any error makes the case fail, with its text.
+/// Runs one case. After a panic or an error, the verdict is the text of the panic or error.
 pub fn attempt(case: &Case, variant: Variant, device: &DeviceName, folder: &Path) -> Outcome {
     let start = Instant::now();
     let mut outcome = Outcome { compile: None, whole: Duration::ZERO, host: vec![], verdict: Ok(()) };
@@ -45,7 +45,7 @@ fn run(case: &Case, variant: Variant, device: &DeviceName, folder: &Path, outcom
     for set in sets(case, &plain.graph)? {
         let (mut inputs, mut model) = (set.inputs, plain.clone());
         variant.apply(&mut model, &mut inputs);
-        // The constants come from the data set, so each set needs its own model.
+        // The constants of `Variant::Constant` come from the data set, so each set needs its own model.
         let reused = compiled.take().filter(|_| variant != Variant::Constant);
         let loaded = match reused {
             Some(loaded) => loaded,
@@ -86,7 +86,7 @@ fn compile(
         watch: Watch { without: variant.without(), ..Watch::default() },
         targets,
         selftest: false,
-        // Its rows are not compared with anything, but every model has them.
+        // The movement is not compared with anything, but computing it must succeed for every model.
         movement: Some(question),
         ..Request::new(Path::new("model.onnx"), artifact)
     };
@@ -117,7 +117,8 @@ fn sets(case: &Case, graph: &Graph) -> Result<Vec<DataSet>, String> {
     }
 }
 
-/// Tensor of type `ty` with the elements 0, 1/n, 2/n, …; an unknown dimension becomes 1.
+/// Returns an f32 tensor with the dimensions of `ty` and the n elements 0, 1/n, 2/n, …; a dimension that is not fixed
+/// becomes 1.
 fn counted(ty: &Option<ValueType>) -> Result<Tensor, String> {
     let Some(ValueType::Tensor { dims: Some(dims), .. }) = ty else { return Err("an input without a shape".into()) };
     let size = |d: &DimSpec| match d {

@@ -1,9 +1,10 @@
 //! the ONNX backend suite, each node case in three variants  =>  compiled, run, compared with the expected outcomes
 //!
-//! `cargo xtask conformance [--device sim:sm_80] [--variant NAME] [--json FILE] [FILTER]` runs the whole suite, `cargo
-//! test` a seeded twentieth of it. With a filter, known failures are printed too. `testdata/backend/failures.txt` lists the
-//! known failures with their reasons; `testdata/backend/sim_sm_80.txt` lists the cases that pass on a simulated GPU
-//! without host operations, and only grows.
+//! `cargo xtask conformance [--device sim:sm_80] [--variant NAME] [--json FILE] [FILTER]` runs the whole suite; `cargo
+//! test` runs a pseudo-random twentieth of it, which a fixed seed selects. With a filter, known failures are printed
+//! too. `testdata/backend/failures.txt` lists the known failures with their reasons; `testdata/backend/sim_sm_80.txt`
+//! lists the cases that pass on a simulated GPU without host operations, and a run fails if a listed case no longer
+//! passes.
 
 mod attempt;
 mod case;
@@ -23,7 +24,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use variant::Variant;
 
-/// By default one case in `SHARE` is run; the seed decides which ones.
+/// By default, one in `SHARE` of the pairs of a case and a variant is run; `SEED` decides which ones.
 const SHARE: u64 = 20;
 const SEED: u64 = 22;
 
@@ -73,7 +74,7 @@ fn main() -> ExitCode {
         .iter()
         .flat_map(|c| options.variants.iter().map(move |v| (c, *v)))
         .filter(|(c, v)| c.is_node() || *v == Variant::Static)
-        // A simulated GPU runs only static node cases, as its list holds only those; whole models would take hours.
+        // GPUs run only static node cases, the only ones in the list of `simulated.rs`; whole models would take hours.
         .filter(|(c, v)| options.device == DeviceName::Cpu || c.is_node() && *v == Variant::Static)
         .filter(|(c, _)| options.filter.as_deref().is_none_or(|f| c.name.contains(f)))
         .filter(|(c, v)| options.whole || options.filter.is_some() || chosen(c, *v))
@@ -85,7 +86,8 @@ fn main() -> ExitCode {
     finish(&cases, &attempts, &expected, &options)
 }
 
-/// Whether the seed selects the case for the default run. The large models (`real`) are only part of the whole suite.
+/// Returns whether the seed selects the case for the default run. The large models (`real`) are only part of the whole
+/// suite.
 fn chosen(case: &Case, variant: Variant) -> bool {
     let hash = blake3::hash(format!("{SEED} {} {}", variant.name(), case.name).as_bytes());
     let number = u64::from_le_bytes(hash.as_bytes()[..8].try_into().expect("8 bytes"));

@@ -1,9 +1,10 @@
-//! testdata/kernels/*.mlir × shapes × devices  =>  the interpreter's results, within the bound of the element type
+//! testdata/kernels/*.mlir × shapes × devices  =>  the interpreter's results, within the bound of the case
 //!
-//! Every device runs the same cases: `cpu`, `sim:sm_80`, and `cuda:0` where the machine has one. Each case is compiled
-//! twice: through the whole pipeline, and with every operation as a kernel of its own. The simulated device must report
-//! no findings. `cargo test -p sardonyx-tests --test conformance NAME -- --include-ignored` runs the cases whose
-//! names contain NAME; without `--include-ignored`, those of them that are drawn.
+//! Every device runs the same cases: `cpu`, `sim:sm_80`, and `cuda:0` if the machine has one. Each case is compiled
+//! through the whole pipeline and, unless it is marked `ONLY fused`, also with every operation as a kernel of its own.
+//! The simulated device must report no findings. `cargo test -p sardonyx-tests --test conformance NAME --
+//! --include-ignored` runs the cases whose names contain NAME; without `--include-ignored`, it runs only those of them
+//! that are drawn.
 
 mod attention;
 mod case;
@@ -50,7 +51,7 @@ fn check(case: &Case, route: Route, device: &DeviceName) -> Result<(), Failed> {
     compiled::check(case, route, device).map_err(|what| format!("{}: {what}\n{}", case.name, case.text).into())
 }
 
-/// Cases of the files in testdata/kernels.
+/// Returns the cases of the files in testdata/kernels.
 fn written() -> Vec<Case> {
     let folder = workspace().join("testdata/kernels");
     let entries = std::fs::read_dir(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
@@ -59,7 +60,7 @@ fn written() -> Vec<Case> {
     files.iter().flat_map(|file| Case::read_file(file)).collect()
 }
 
-/// Checks that every sdx operation, scalar function and reduction occurs in some case.
+/// Checks that each of these sdx operations, every scalar function and every reduction occurs in some case.
 fn covered(cases: &[Case]) -> Result<(), Failed> {
     use sardonyx_dialects::scalar::{ROWS, ReduceFn};
     let texts: String = cases.iter().map(|c| c.text.as_str()).collect();

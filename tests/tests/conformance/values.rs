@@ -23,15 +23,15 @@ impl Random {
         self.bits() % n.max(1)
     }
 
-    /// A value between −2 and 2 with 53 random bits. Values that narrower types represent exactly would
-    /// hide their rounding errors.
+    /// Returns a value between −2 and 2 with 53 random bits. Values that narrower types represent exactly would hide
+    /// the rounding errors of these types.
     fn float(&mut self) -> f64 {
         let digits = (self.bits() << 22 | self.bits() >> 9) & ((1 << 53) - 1);
         digits as f64 / (1u64 << 51) as f64 - 2.0
     }
 }
 
-/// Random tensor: floats between −2 and 2, small integers.
+/// Returns a random tensor of floats between −2 and 2, of integers between −8 and 8, or of booleans.
 pub fn tensor(r: &mut Random, dtype: DType, dims: Vec<usize>) -> Tensor {
     let n: usize = dims.iter().product();
     let floats: Vec<f64> = (0..n).map(|_| r.float()).collect();
@@ -43,7 +43,8 @@ pub fn indices(r: &mut Random, dims: Vec<usize>, limit: i64) -> Tensor {
     Tensor::from_vec(dims, (0..n).map(|_| r.below(limit.max(1) as u64) as i64).collect())
 }
 
-/// The values converted to the element type; integers are four times the value, truncated.
+/// Returns the values converted to the element type. An integer is four times the value, truncated; unsigned types of
+/// at least 8 bits take the magnitude. A boolean says whether the value is positive.
 pub fn of_floats(dtype: DType, dims: Vec<usize>, values: &[f64]) -> Tensor {
     macro_rules! of {
         ($convert:expr) => {
@@ -98,9 +99,10 @@ pub struct Expected {
 }
 
 impl Expected {
-    /// Runs the interpreter. Compiled code may add in another order, and every operation rounds: the bound is the error
-    /// of four roundings of the largest value that occurs, times the length of the longest reduction plus the number of
-    /// nodes.
+    /// Runs the interpreter. Compiled code may add in another order, and every operation rounds. So the absolute bound
+    /// is 4 · u · m · (l + n), where u is the coarsest unit roundoff of a value in the graph, m the largest magnitude
+    /// that occurs (at least 1), l the length of the longest reduction, and n the number of nodes. For a contraction, l
+    /// is the size of its smaller operand.
     pub fn new(graph: &Graph, params: &dyn ParamValues, inputs: &[(String, Tensor)], bound: Bound) -> Result<Expected> {
         let (mut largest, mut longest, mut coarsest) = (1f64, 1usize, 2f64.powi(-53));
         let mut lengths = vec![];
@@ -165,7 +167,8 @@ impl Expected {
         }
     }
 
-    /// Amount by which a value exceeds the bound. Integers and infinities must be equal, and a NaN must be a NaN.
+    /// Returns the amount by which the error of an element exceeds the bound; it is positive only for a wrong element.
+    /// Integers and infinities must be equal, and a NaN must be a NaN.
     fn excess(&self, want: &Tensor, got: &Tensor, i: usize) -> f64 {
         if !want.dtype().is_float() {
             return if want.get_i64(i) == got.get_i64(i) { 0.0 } else { f64::INFINITY };

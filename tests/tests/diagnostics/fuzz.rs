@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 const ROUNDS: usize = 300;
 const TIME_MAX: Duration = Duration::from_secs(5);
-/// Limit on the address space of a run: a length field must not become an allocation.
+/// Limit on the address space of a run. A damaged length field must not cause an allocation of that length.
 const MEMORY_KIB: usize = 8 << 20;
 
 /// Runs a command on damaged copies of a file, and returns how often each exit code occurred.
@@ -66,8 +66,7 @@ fn damaged_artifacts_are_refused() {
     assert_eq!(shoot("m.sdx", small_artifact(), 12, &arguments), [0, 0, ROUNDS]);
 }
 
-/// `inspect` does not hash the weights, but the seal covers all other bytes, so damage to the plan or the manifest is
-/// refused. Code and weights are left intact: damaged native code may do anything.
+/// `inspect` does not hash the weights, but the seal covers all other bytes, so damage outside the weights is refused.
 #[test]
 fn damaged_plans_are_refused_when_nothing_is_hashed() {
     let good = small_artifact();
@@ -78,7 +77,8 @@ fn damaged_plans_are_refused_when_nothing_is_hashed() {
     let mut refused = 0;
     for round in 0..ROUNDS {
         let mut bad = good.to_vec();
-        // Damages only what follows the code: the plan, the manifest, and the archive's directory.
+        // Damages only the end of the file, from three quarters of the way between the first ELF file and the name of
+        // the manifest in the archive's directory. The plan, the manifest and the directory lie there.
         let code_end = plan + (end - plan) * 3 / 4;
         for _ in 0..1 + random.below(3) {
             let at = code_end + random.below(bad.len() - code_end);

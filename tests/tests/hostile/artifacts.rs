@@ -29,6 +29,7 @@ struct Artifacts {
 
 /// Memory limit of a session: a plan that needs more is refused before it runs.
 const MEMORY_BYTES_MAX: usize = 256 << 20;
+/// Maximum size of one input; an entry point with a larger input is not called.
 const INPUT_BYTES_MAX: usize = 16 << 20;
 
 pub fn open() -> Box<dyn Subject> {
@@ -37,7 +38,8 @@ pub fn open() -> Box<dyn Subject> {
     let mut add = |model: &[u8], external: Option<&Path>, targets: Vec<Target>, options: Options| {
         let (model_path, output) = (external.unwrap_or(folder.path()).join("model.onnx"), folder.path().join("m.sdx"));
         std::fs::write(&model_path, model).expect("a temporary folder takes a model");
-        // Models that do not compile are left out: some only test the reader of models.
+        // Models that do not compile are left out: some of them only test the reader of models. So are artifacts of 1
+        // MiB and more.
         if compile(&Request { targets, options, ..Request::new(&model_path, &output) }).is_ok() {
             let bytes = std::fs::read(&output).expect("an artifact was written");
             if bytes.len() < 1 << 20 {
@@ -57,7 +59,7 @@ pub fn open() -> Box<dyn Subject> {
     }
     let options = Options { assume_finite: true, ..Options::default() };
     add(&corpus::pruned().bytes(), None, vec![Target::cpu()], options);
-    // As dense matrices, the weights of the pruned model would take 290 kB.
+    // As dense matrices, the weights of the pruned model would take 295 kB.
     let (_, sparse, _) = good.last().expect("the pruned model compiles");
     let is_pruned = sparse.plan.windows(6).any(|bytes| bytes == b"/quads");
     assert!(is_pruned && sparse.weights.len() < 64 << 10, "artifacts of sparse weights");
@@ -67,7 +69,8 @@ pub fn open() -> Box<dyn Subject> {
     Box::new(Artifacts { good, folder, last: vec![] })
 }
 
-/// Most of the mutants with correct hashes must reach the verifier of plans.
+/// Of the mutants with a correct seal, at least 60 % must reach the verifier of plans, and more than 5 % must be
+/// called.
 pub fn check(tally: &Tally) {
     let sealed = tally.count(|w| w.starts_with("sealed"));
     let reached = tally.count(|w| w.starts_with("sealed, verified"));
@@ -111,7 +114,7 @@ fn attempt(path: &Path, seed: u64, said: &mut String) -> Result<(), Box<Error>> 
     said.push_str(", verified");
     program::verify(&artifact.manifest, &artifact.plan, artifact.weights.len(), 0).map_err(|e| e.file("it"))?;
     drop(artifact);
-    // Only one mutant in eight runs on the simulator, because it is slower.
+    // Only one mutant in eight runs on the simulator, which is slower than a CPU.
     let device = if seed % 8 == 5 { DeviceName::Sim("sm_80".into()) } else { DeviceName::Cpu };
     let options = trusted().device(device).selftest(seed.is_multiple_of(3));
     let model = Model::load(path, &options)?;
@@ -134,8 +137,8 @@ fn attempt(path: &Path, seed: u64, said: &mut String) -> Result<(), Box<Error>> 
     session.run_cached(&entry.name, &views, &mut [], &mut cache, &options).map(drop)
 }
 
-/// Random inputs. Each symbol is at most three above its lower bound and within its range, so
-/// that dimensions are small.
+/// Returns random inputs. The value of each symbol is at most three above its lower bound and within its range, so that
+/// dimensions are small.
 fn inputs(program: &Program, entry: &Entry, random: &mut Random) -> Result<Vec<(String, Tensor)>, Box<Error>> {
     let small = |s: &program::Symbol, random: &mut Random| {
         let top = s.hi.unwrap_or(i64::MAX).min(s.lo.saturating_add(3));
@@ -155,7 +158,8 @@ fn inputs(program: &Program, entry: &Entry, random: &mut Random) -> Result<Vec<(
     entry.inputs.iter().enumerate().map(one).collect()
 }
 
-/// Mutates the messages of an artifact, and makes its hashes, checksums and seal match. The native code stays as it is.
+/// Mutates one part of an artifact: a message, the weights or the archive's directory. The result has the right seal;
+/// hashes and checksums match too, except where a case below says otherwise. The native code stays as it is.
 fn resealed(good: &Parts, random: &mut Random) -> Vec<u8> {
     let mut parts = good.clone();
     let mutated = |schema, bytes: &[u8], random: &mut Random, rough: bool| {
@@ -178,7 +182,7 @@ fn resealed(good: &Parts, random: &mut Random) -> Vec<u8> {
             return file;
         }
         1..=2 => {
-            // Keeps wrong sizes and hashes of the other entries in the manifest, which the other cases correct.
+            // Keeps wrong sizes and hashes in the manifest; the cases below correct them by `rehash`.
             parts.manifest = mutated(artifact("Manifest"), &parts.manifest, random, false);
             return parts.archive();
         }

@@ -1,6 +1,7 @@
 //! a small model with large demands  =>  compiled, or refused with a diagnostic
 //!
-//! Long chains, shared operands, very many operands, dimensions that double, constants and loops beyond memory or time.
+//! The models have long chains, values with several consumers, nodes with very many operands, dimensions that double
+//! repeatedly, or constants and loops that would exceed memory or time.
 
 use crate::watch::Tally;
 use crate::{Outcome, Subject};
@@ -18,7 +19,7 @@ pub struct Bombs {
     last: Vec<u8>,
 }
 
-/// Divisor of the lengths of chains: a debug build takes many times as long.
+/// Divisor of `NODES_MAX`: a debug build takes many times as long as a release build.
 const SCALE: usize = if cfg!(debug_assertions) { 64 } else { 1 };
 const NODES_MAX: usize = 20_000 / SCALE;
 
@@ -102,8 +103,8 @@ fn bomb(random: &mut Random) -> (&'static str, Net) {
     }
 }
 
-/// Chain of n nodes. `step(t, i)` returns the operator and operands of node i; `t(0)` is the value before it, `t(k)`
-/// the one k steps earlier, and `x` comes before the first node.
+/// Adds a chain of n nodes. `step(t, i)` returns the operator and the operands of node i. `t(0)` is the name of the
+/// previous value, `t(k)` that of the value k steps earlier; the value before the first node is `x`.
 fn chain(mut net: Net, n: usize, mut step: impl FnMut(&dyn Fn(usize) -> String, usize) -> (String, String)) -> Net {
     for i in 0..n {
         let before = |k: usize| if i == k { "x".to_string() } else { format!("t{}", i - 1 - k) };
@@ -157,8 +158,8 @@ fn loops(net: Net, turns: usize, depth: usize) -> Net {
     with_body(net, &mut body).node("/y", "Add", "x r", "y").output("y")
 }
 
-/// Body of a loop with one carried value, without the computation. It passes its condition on, so
-/// the loop never ends early.
+/// Returns the body of a loop with one carried value, without the computation. The body returns the condition
+/// unchanged, so the loop never ends early.
 fn scope(turn: &str, goes_on: &str, carried: &str) -> Net {
     let net = Net::new().input(turn, DType::I64, "").input(goes_on, DType::Bool, "").input(carried, DType::F32, "1");
     let next = format!("{goes_on}_next");

@@ -49,7 +49,8 @@ pub static WORDS: &[&str] = &[
     "w\u{e9}\u{4e2d}",
 ];
 
-/// Index of a random base. The whole models are chosen for a ninth of the mutants, because they take most of the time.
+/// Returns the index of a random one of `n` bases. Only a ninth of the mutants are made from exported models, because
+/// these take most of the time.
 pub fn choose(n: usize, random: &mut Random) -> usize {
     let generated = n - WHOLE.len();
     match random.below(9) {
@@ -58,6 +59,7 @@ pub fn choose(n: usize, random: &mut Random) -> usize {
     }
 }
 
+/// Names of the exported models.
 static WHOLE: &[&str] =
     &["skel_gpt2_tiny_kv_ts17", "skel_llama_tiny_kv_dyn23", "light_squeezenet_seeded", "sk_diabetes_gbr"];
 
@@ -80,7 +82,7 @@ fn base(model: Vec<u8>) -> Base {
     Base { model, folder: tempfile::tempdir().expect("a temporary folder") }
 }
 
-/// Small models; the first one has external data.
+/// Returns the small models; the first one has external data.
 pub fn generated() -> Vec<Net> {
     vec![
         external(),
@@ -108,7 +110,7 @@ fn external() -> Net {
         .output("y")
 }
 
-/// An attention head over a cache of keys, which gets three entry points and a state.
+/// An attention head over a cache of keys. The compiler gives such a model three entry points and a state.
 fn decoder() -> Net {
     Net::new()
         .input("x", DType::F32, "batch seq 8")
@@ -390,7 +392,8 @@ fn movement() -> Net {
 
 const FILE_BYTES_MAX: usize = 8 << 20;
 
-/// Mutations that single random changes do not reach: very deep nesting, and very many copies of nodes.
+/// Mutations that single random changes do not reach: very deep nesting, very many copies of nodes, and chains of nodes
+/// that use a value twice.
 pub struct Rough;
 
 impl Rough {
@@ -438,8 +441,8 @@ impl Rough {
                 (0..depth).for_each(|_| of.fields.extend(nodes.iter().cloned()));
             }
             _ => {
-                // A chain whose nodes use the previous value twice: written as expressions,
-                // the values grow exponentially.
+                // A chain whose nodes use the previous value twice: as an expression tree, the last value is
+                // exponentially large.
                 let Some(at) = place(tree, &GRAPH) else { return };
                 let of = tree.nth(at);
                 let operator = ["Add", "Concat", "Mul", "MatMul"][random.below(4)];

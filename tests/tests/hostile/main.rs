@@ -1,9 +1,10 @@
-//! seeded mutants of models, artifacts, topologies and plans  =>  accepted or refused: no panic, no hang, no gigabyte
+//! seeded mutants of models, artifacts, topologies and plans  =>  accepted or refused: no panic, and limited time and
+//! memory
 //!
 //! A mutant is determined by its seed. A worker process (this binary again) makes and tries mutants one after the
-//! other; the test watches it, so that a crash of the worker is attributed to one seed. The default size is a
-//! fraction of the whole suite, which `cargo xtask test --suite hostile` runs. `hostile one KIND SEED` tries a
-//! single mutant in this process.
+//! other; the test watches the worker, so that a crash is attributed to one seed. By default, the test tries a fraction
+//! of the mutants that `cargo xtask test --suite hostile` tries. `hostile one KIND SEED` tries a single mutant in this
+//! process.
 
 mod artifacts;
 mod bombs;
@@ -21,12 +22,12 @@ use std::time::Duration;
 /// A kind of mutants.
 struct Kind {
     name: &'static str,
-    /// Seeds in the default suite.
+    /// Number of seeds in the default suite.
     n_share: u64,
-    /// Seeds in the whole suite.
+    /// Number of seeds in the whole suite.
     n_whole: u64,
-    /// Limit on the processor time of one mutant. Test machines are shared, so wall time would
-    /// include other programs' load.
+    /// Limit on the processor time of one mutant. Test machines are shared, so wall time would depend on the load of
+    /// other programs.
     time_max: Duration,
     /// Limit on the memory of one mutant, in addition to what the worker loads once.
     bytes_max: usize,
@@ -43,8 +44,8 @@ trait Subject {
     fn keep(&self, path: &std::path::Path);
 }
 
-/// How an attempt ended, in a few words that are counted: `compiled`, `refused E0104`. `Fault`
-/// is a fault of our programs.
+/// Result of an attempt, in a few words by which attempts are counted: `compiled`, `refused E0104`. `Fault` is a fault
+/// of the compiler or the runtime.
 enum Outcome {
     Fine(String),
     Fault(String),

@@ -1,5 +1,5 @@
-//! the table of launches in docs/benchmarks.md  =>  per layer, all exports of one net have equally many launches, and
-//! words within 1 %
+//! the table of launches in docs/benchmarks.md  =>  all exports of one net have the same number of launches per layer,
+//! and numbers of words per layer that differ by at most 1 %
 //!
 //! Another test checks that the table is up to date.
 
@@ -16,7 +16,7 @@ static NETS: &[(&str, usize, i64)] =
 /// Largest permitted relative difference between the words of two exports.
 const WORDS_APART: f64 = 0.01;
 
-/// Name, launches and words per layer of every model whose name begins with `net`.
+/// Returns the name, the launches per layer and the words per layer of every model whose name begins with `net`.
 fn rows(net: &str) -> Vec<(String, i64, i64)> {
     let page = std::fs::read_to_string(workspace().join("docs/benchmarks.md")).expect("the page can be read");
     let begin = page.find("<!-- launches: ").expect("the page has the table");
@@ -47,7 +47,7 @@ fn forms_of_one_net_cost_the_same() {
     }
 }
 
-/// Products and attention get the fast code, however an exporter wrote mask and softmax, and whether or not
+/// Contractions and attention get register-blocked code, however an exporter wrote mask and softmax, and whether or not
 /// masked rows are computed.
 #[test]
 fn no_form_falls_back_to_plain_loops() {

@@ -1,4 +1,4 @@
-//! model, sizes  =>  its sdx graph and its kernels, executed and counted, compared with the formulas
+//! model, sizes  =>  the words that its sdx graph and its kernels move, counted by execution and compared with formulas
 
 use melior::Context;
 use melior::ir::Module;
@@ -39,7 +39,7 @@ impl Program {
         Program::from_module(&context, module, params, Options { masked_rows, ..Options::default() })
     }
 
-    /// Program of a text of sdx operations. Its parameters are synthetic.
+    /// Returns the program of a text of sdx operations. The values of its parameters are synthetic.
     pub fn of_text(text: &str) -> Result<Program> {
         let context = sardonyx_passes::context();
         let module = Module::parse(&context, text).ok_or_else(|| Error::defect("the text is no module"))?;
@@ -76,8 +76,8 @@ fn filled(dims: &[usize]) -> Tensor {
     Tensor::from_vec(dims.to_vec(), (0..n).map(|i| ((i * 37 % 101) as f32 - 50.0) / 64.0).collect())
 }
 
-/// Inputs of a call. Indices of table rows are as different as possible: 0, 1, 2, … modulo the number of rows. Masks
-/// are 1.
+/// Returns the inputs of a call. Indices of table rows are as different as possible: 0, 1, 2, … modulo 512, the number
+/// of rows, or modulo 2 for token types. Masks are 1.
 fn inputs(graph: &Graph, sizes: &Sizes) -> Result<Vec<(String, Tensor)>> {
     let dims = |name: &str| -> Result<(DType, Vec<usize>)> {
         let (_, _, ty) = graph.inputs().find(|(_, n, _)| *n == name).expect("an input of the graph");
@@ -101,8 +101,8 @@ fn inputs(graph: &Graph, sizes: &Sizes) -> Result<Vec<(String, Tensor)>> {
     graph.inputs().map(|(_, name, _)| tensor(name)).collect()
 }
 
-/// Sizes by symbol: `batch` and `seq` for the dimensions of the first input, and `past` for the length of the states,
-/// whatever the symbols' names.
+/// Returns sizes by symbol: `batch` and `seq` for the first two dimensions of the first input, and `past` for the
+/// length of the states, whatever names the symbols have.
 pub fn given(program: &Program, [batch, seq, past]: [i64; 3]) -> Sizes {
     let program = &program.levels.program;
     let symbol = |d: &Dim| d.as_name().map(String::from);
@@ -119,13 +119,15 @@ pub fn given(program: &Program, [batch, seq, past]: [i64; 3]) -> Sizes {
     given
 }
 
-/// Number of kernels, and number of their formulas that are only upper bounds.
+/// Number of kernels that were checked, and number of formulas of their operands and results that are only upper
+/// bounds.
 pub struct Checked {
     pub kernels: usize,
     pub bounds: usize,
 }
 
-/// Counts by execution and compares with the formulas; the error lists the differences.
+/// Counts the moved words by execution and compares them with the formulas; the error lists the differences. `at` holds
+/// the sizes of `given`.
 pub fn check(program: &Program, at: [i64; 3]) -> std::result::Result<Checked, String> {
     let mut checked = Checked { kernels: 0, bounds: 0 };
     let wrong = count(program, at, &mut checked).map_err(|e| e.to_string())?;

@@ -15,10 +15,10 @@ use sardonyx_base::parallel::map;
 use sardonyx_tests::drawn::is_drawn;
 use source::Source;
 
-/// Maximum number of mutants of one kind in one kernel; with `--ignored` three times as many. By default only some
-/// pairs of a kind and a kernel are drawn.
+/// Maximum number of mutants of one kind in one kernel; the ignored test makes three times as many. Only that test
+/// covers all pairs of a kind and a kernel; by default, some pairs are drawn.
 const PLACES_MAX: usize = 1;
-/// Maximum number of places of one kind that are probed to find places for mutants.
+/// Maximum number of places in one kernel that are probed to find places for mutants of one kind.
 const TRIES_MAX: usize = 12;
 const SEEDS: &[u64] = &[1, 2, 3];
 
@@ -37,6 +37,7 @@ struct Explained {
     subject: &'static str,
     /// Text that the description of the change contains.
     what: &'static str,
+    /// Maximum number of mutants to which the reason applies.
     n_max: usize,
     reason: &'static str,
 }
@@ -170,7 +171,8 @@ const EXPLAINED: &[Explained] = &[
     },
 ];
 
-/// The order in which places are tried: the first, the last, the middle, the quarters, …
+/// Returns the order in which `n` places are tried: the first, the last, the middle, the quarters, …; at most
+/// `TRIES_MAX` of them.
 fn spread(n: usize) -> Vec<usize> {
     let mut order: Vec<usize> = vec![];
     let mut parts = 1;
@@ -187,8 +189,8 @@ fn spread(n: usize) -> Vec<usize> {
     order
 }
 
-/// Mutants of one kernel, at most `places_max` of each kind, at places where the mistake can have an effect in some
-/// call; and the number of places where it cannot.
+/// Returns the mutants of one kernel, at most `places_max` of each kind, at places where the mistake can have an effect
+/// in some call; and the number of tried places where the mistake can have none.
 fn mutants(i: usize, subject: &Subject, places_max: usize) -> (Vec<Mutant>, usize) {
     let (mut all, mut n_left_out) = (vec![], 0);
     let source = Source::read(&subject.text);

@@ -15,7 +15,7 @@ pub enum Verdict {
     Refused(String),
 }
 
-/// The first verdict other than `Right` among all calls and seeds.
+/// Returns the first verdict other than `Right` among all calls and seeds; `Right` if there is none.
 pub fn verdict(subject: &Subject, text: &str, seeds: &[u64]) -> Verdict {
     let module = match Module::parse(text) {
         Ok(module) => module,
@@ -32,7 +32,7 @@ pub fn verdict(subject: &Subject, text: &str, seeds: &[u64]) -> Verdict {
     Verdict::Right
 }
 
-/// Whether a `trap` that was inserted into the text is executed in some call.
+/// Returns whether a `trap` that was inserted into the text is executed in some call.
 pub fn reaches_trap(subject: &Subject, text: &str) -> Result<bool, String> {
     let module = Module::parse(text).map_err(|error| error.to_string())?;
     let traps = |call: &Call| {
@@ -50,8 +50,8 @@ fn play(subject: &Subject, module: &Module, call: &Call, seed: u64) -> Verdict {
     }
 }
 
-/// The report, the memory after the run, and the addresses of the results and of the status word;
-/// `None` for an empty grid.
+/// The report, the memory after the run, and the addresses of the results and then of the status word; `None` for an
+/// empty grid.
 type Played = Option<(Report, Memory, Vec<u64>)>;
 
 fn launch(subject: &Subject, module: &Module, call: &Call, seed: u64) -> Result<Played, ptxvm::Error> {

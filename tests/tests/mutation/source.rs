@@ -27,7 +27,7 @@ pub enum Edit {
 }
 
 impl Edit {
-    /// Index of the line that is changed.
+    /// Returns the index of the line that is changed or moved.
     pub fn line(&self) -> usize {
         match self {
             Edit::Delete(i) | Edit::Replace(i, _) | Edit::MoveAfter(i, _) | Edit::MoveBefore(i, _) => *i,
@@ -46,7 +46,8 @@ impl Source {
         (0..self.lines.len()).filter(|i| begins(&self.lines[*i])).collect()
     }
 
-    /// Indices of the lines after line `i` in its basic block: up to a label, a branch or the end of the kernel.
+    /// Returns the indices of the lines after line `i` in its basic block: up to a label, a branch or the end of the
+    /// kernel.
     pub fn following(&self, i: usize) -> impl Iterator<Item = usize> {
         (i + 1..self.lines.len()).take_while(|i| !self.lines[*i].leaves_block())
     }
@@ -132,7 +133,7 @@ impl Line {
         Line { op, ..self.clone() }
     }
 
-    /// Whether one of the dot-separated parts of the operation is `part`.
+    /// Returns whether one of the dot-separated parts of the operation is `part`.
     pub fn has_part(&self, part: &str) -> bool {
         self.op.split('.').any(|p| p == part)
     }

@@ -1,4 +1,4 @@
-//! A graph through the whole pipeline to an artifact, whose calls by the runtime are compared with the interpreter
+//! Compiles a graph to an artifact, and compares the results of the runtime's calls with those of the interpreter
 
 use super::{Case, compare, expected};
 use melior::Context as MlirContext;
@@ -14,7 +14,8 @@ use sardonyx_runtime::{Model, SessionOptions};
 use sardonyx_tests::emitted::emit;
 use sardonyx_tests::trust::trusted;
 
-/// Returns false, without compiling, if a dimension symbol of the graph gets its value from data.
+/// Compiles and checks the case in every precision. Returns false, without compiling, if a dimension symbol of the
+/// graph gets its value from data.
 pub fn check(context: &MlirContext, case: &Case) -> std::result::Result<bool, String> {
     if case.graph.symbols.values().any(|s| s.kind == SymbolKind::Data) {
         return Ok(false);

@@ -1,4 +1,4 @@
-//! A program after `quantize` is close to the original, and later passes keep its meaning almost exactly
+//! A program after `quantize` is close to the original, and later passes change its results by at most 0.5 %
 
 use super::random::{Random, tensor};
 use melior::Context;
@@ -12,8 +12,7 @@ use sardonyx_dialects::sdx::Graph;
 use sardonyx_passes::{Options, Rewrites};
 use std::collections::BTreeMap;
 
-/// A normalized row, and two products with a bias and tanh between them; the rows of the
-/// second need several work items.
+/// Normalized rows, and two matrix products with a bias and tanh between them.
 static TEXT: &str = r#"
 !x = !sdx.tensor<[m, 96], f32>
 !h = !sdx.tensor<[m, 128], f32>
@@ -47,9 +46,9 @@ static BEHIND: &[&str] = &[
     "pack-weights",
 ];
 
-/// Options, largest relative error of the result, and number of integer accumulations. A code is off by at most half a
-/// step, and a step of 8 bits is 1/127 of the largest value in its row; a factor for the length of a row enters twice.
-/// The last product keeps 8 bits. An 8-bit float is off by at most a sixteenth of its value.
+/// Options, largest relative error (L2) of the result, and number of sums of integers. The error of a code is at most
+/// half a step, and a step of 8 bits is 1/127 of the largest magnitude that shares the scale. The last product keeps 8
+/// bits. The relative error of an 8-bit float is at most 1/16.
 static FORMS: &[(&str, f64, usize)] = &[
     ("quantize=int8", 0.02, 2),
     ("quantize=int8 activations=f32", 0.02, 0),
@@ -60,7 +59,8 @@ static FORMS: &[(&str, f64, usize)] = &[
     ("quantize=fp8", 0.1, 0),
     ("quantize=fp8 group=32", 0.1, 0),
 ];
-/// Largest relative error that the later passes may add: adding in another order may move a value to the next code.
+/// Largest relative difference (L2) between the results after a later pass and those after `quantize`: adding in
+/// another order may move a value to the next code.
 const BEHIND_IT: f64 = 0.005;
 
 pub fn check(context: &Context) {
@@ -70,7 +70,7 @@ pub fn check(context: &Context) {
 fn check_form(context: &Context, form: &str, most: f64, sums: usize) {
     let mut r = Random::new(11);
     let sizes = [("v", vec![96, 128]), ("w", vec![128, 96]), ("b", vec![128])];
-    // Multiples of 1/4 alone would be exact codes in every format.
+    // `tensor` draws multiples of 1/4, which codes could represent exactly.
     let uneven = |(i, x): (usize, f32)| x + (i as f32).sin();
     let mut param = |dims: Vec<usize>| {
         let values = tensor(&mut r, DType::F32, dims.clone()).to_vec::<f32>().expect("floats");

@@ -1,4 +1,4 @@
-//! Softmax, layer normalization, attention, an MLP with GELU: handwritten sdx graphs
+//! Handwritten sdx graphs: softmax, layer normalization, several forms of attention, an MLP with GELU
 
 use super::Case;
 use super::random::{Random, tensor};
@@ -177,7 +177,7 @@ impl Writer {
     }
 }
 
-/// layer_norm(x + softmax(q · kᵀ / 2 + mask) · v), with the heads concatenated
+/// layer_norm(x + softmax(q · kᵀ / 2 + mask) · v), with the heads concatenated and a linear map before the addition
 fn attention(w: &mut Writer) -> Value {
     let x = w.input("x", &["b", "s", "8"]);
     let memory = w.input("memory", &["b", "t", "8"]);
@@ -196,8 +196,8 @@ fn attention(w: &mut Writer) -> Value {
     w.layer_norm(sum)
 }
 
-/// A layer of an encoder whose mask gives the lengths of the sequences. The output, the sum of the unmasked positions,
-/// does not depend on masked rows. If `causal`, the positions' numbers are compared too.
+/// A layer of an encoder with the mask `seen` of shape [b, s]. The output is the sum over the unmasked positions, so it
+/// does not depend on masked rows. If `causal`, the keys after a query are masked too.
 fn masked_encoder(w: &mut Writer, causal: bool) -> Value {
     let x = w.input("x", &["b", "s", "8"]);
     let dims = ["b", "s"].map(|d| Dim::parse(d).expect("a dimension"));
@@ -230,8 +230,8 @@ fn masked_encoder(w: &mut Writer, causal: bool) -> Value {
     w.add(Op::Reduce { f: ReduceFn::Add, axes: vec![1] }, &[counted], None)
 }
 
-/// Attention over the keys and values of `t` earlier positions, which are inputs and are returned
-/// with `s` new ones appended.
+/// Attention over the keys and values of `t` earlier and `s` new positions. Those of the earlier positions are inputs;
+/// those of all positions are outputs.
 fn cached_attention(w: &mut Writer) -> Value {
     let x = w.input("x", &["b", "s", "8"]);
     let pasts = ["past_k", "past_v"].map(|name| w.input(name, &["b", "2", "t", "4"]));
@@ -264,7 +264,7 @@ fn grouped_heads(w: &mut Writer) -> Value {
     w.contract("bhst,bhtd->bhsd", p, repeated)
 }
 
-/// The appended state is read through a reshape to rows of half the length, and normalized by reductions and maps.
+/// The appended state is reshaped to rows of half the length, and multiplied with its normalized values.
 fn appended_rows(w: &mut Writer) -> Value {
     let (past, new) = (w.input("past", &["t", "b", "8"]), w.input("new", &["s", "b", "8"]));
     let doubled = w.map(ScalarFn::Add, &[new, new]);

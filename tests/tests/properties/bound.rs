@@ -1,4 +1,5 @@
-//! a program, its inputs  =>  the interpreter's outputs, and how far compiled code may be from them: FLOATING_POINT.md
+//! a program, its inputs  =>  the interpreter's outputs, and the largest permitted error of compiled code, by
+//! dialects/FLOATING_POINT.md
 
 use sardonyx_base::{DType, Dim, Result, Tensor, minifloat};
 use sardonyx_dialects::interp;
@@ -8,16 +9,17 @@ use sardonyx_dialects::sdx::{Graph, Node, Op, TensorType};
 
 pub struct Expected {
     pub outputs: Vec<(String, Tensor)>,
-    /// Bound in units in the last place of f32, or of f64 for results of type f64.
+    /// Permitted error in units in the last place of f32, or of f64 for results of type f64.
     ulps: f64,
+    /// Permitted absolute error, in addition to `ulps`.
     absolute: f64,
-    /// Units in the last place of the element type itself.
+    /// Permitted error in units in the last place of the element type itself, in addition to the others.
     own_ulps: f64,
-    /// Whether a zero may have either sign.
+    /// Whether the sign of a zero may differ from the interpreter's.
     any_zero: bool,
 }
 
-/// Error bound of a function: units in the last place, and an absolute part.
+/// Returns the error bound of a function: units in the last place, and an absolute part.
 fn of_function(f: ScalarFn) -> (f64, f64) {
     use ScalarFn::*;
     match f {
@@ -130,7 +132,7 @@ impl Expected {
     }
 }
 
-/// Whether each value is independent of the inputs.
+/// Returns, for each value, whether it is computed from parameters and constants alone.
 fn constants(graph: &Graph) -> Vec<bool> {
     let mut out: Vec<bool> = vec![];
     for node in &graph.nodes {
@@ -145,9 +147,11 @@ fn bytes(t: &Tensor, i: usize) -> &[u8] {
     &t.bytes()[i * n..(i + 1) * n]
 }
 
-/// Largest rounding error of a sum of n terms, with u the unit roundoff: 2 · n · u · Σ|x|, where 2 covers the errors of
-/// both the interpreter and the compiled code, taken for the largest sum, plus the rounding of the result. For
-/// products, the magnitude of the results replaces Σ|x|.
+/// Returns the bound 2 · (n + 1) · u · Σ|x| on the difference of two roundings of a sum. The factor 2 covers the errors
+/// of both the interpreter and the compiled code, n is the size of the largest operand divided by the size of the
+/// result, 1 is for the rounding of the result, u is the unit roundoff, and Σ|x| is the largest such sum among the
+/// results. For a reduction by multiplication, Π|x| replaces Σ|x|; for a contraction, Σ|x · y| does. Maxima and minima
+/// are exact.
 fn roundings(node: &Node, args: &[&Tensor], result: &Tensor) -> Result<f64> {
     if matches!(node.op, Op::Reduce { f: ReduceFn::Max | ReduceFn::Min, .. }) {
         return Ok(0.0);

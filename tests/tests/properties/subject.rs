@@ -8,7 +8,7 @@ use sardonyx_dialects::sdx::{Graph, Node, Op};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Subject {
     Map(ScalarFn, DType),
-    /// From, to.
+    /// The conversion, the type of the operand, and the type of the result.
     Convert(Conversion, DType, DType),
     Reduce(ReduceFn, DType),
     Contract(DType),
@@ -51,12 +51,12 @@ impl Move {
     ];
 }
 
-/// Element types that have arithmetic.
+/// Returns the float, integer and boolean element types.
 pub fn dtypes() -> impl Iterator<Item = DType> {
     DType::all().filter(|t| t.is_float() || t.is_int() || *t == DType::Bool)
 }
 
-/// Lists of subjects, each with the number of seeds out of 20 that draw from it.
+/// Returns lists of subjects, each with the number of seeds out of 20 that take a subject of the list.
 fn classes() -> [(usize, Vec<Subject>); 6] {
     let maps =
         ROWS.iter().flat_map(|row| dtypes().filter(|t| row.domain.contains(*t)).map(|t| Subject::Map(row.function, t)));
@@ -88,8 +88,8 @@ impl Schedule {
         Schedule { classes: classes() }
     }
 
-    /// Returns the subject for a seed. Of every 20 consecutive seeds, each class gets its share; successive seeds of a
-    /// class take its subjects in large steps, which reach all of them.
+    /// Returns the subject for a seed. Of every 20 consecutive seeds, each class gets its share. Successive seeds of a
+    /// class advance in its list by a step that is coprime to the length of the list, so that every subject is reached.
     pub fn subject(&self, seed: u64) -> Subject {
         let (round, mut place) = (seed as usize / 20, seed as usize % 20);
         for (share, subjects) in &self.classes {
@@ -112,7 +112,7 @@ fn gcd(a: usize, b: usize) -> usize {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
-/// Subject that a node exercises. `None` for inputs, placements, and operations that bind or compute sizes on the host.
+/// Returns the subject that a node exercises; `None` for inputs, placements, bindings of symbols and host operations.
 pub fn subject_of(graph: &Graph, node: &Node) -> Option<Subject> {
     let from = |i: usize| graph.ty(node.args[i]).dtype;
     let dtype = node.ty.dtype;
@@ -142,7 +142,7 @@ pub fn subject_of(graph: &Graph, node: &Node) -> Option<Subject> {
 }
 
 impl Subject {
-    /// Name of the operation: `map add`, `reduce max`, `convert`, `slice`, `onnx Split`.
+    /// Returns the name of the operation, such as `map add`, `reduce max`, `convert`, `slice` or `onnx Split`.
     pub fn operation(self) -> String {
         match self {
             Subject::Map(f, _) => format!("map {}", f.name()),

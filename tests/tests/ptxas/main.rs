@@ -1,7 +1,7 @@
 //! PTX of every kernel  =>  accepted by NVIDIA's assembler without warnings or spills, with tensor cores for mma
 //!
-//! `cargo xtask test --suite ptxas` fetches the assembler and the disassembler. Only this test uses them: nothing that
-//! is built or shipped needs them, and they judge syntax and resources, not results.
+//! `cargo xtask test --suite ptxas` fetches the assembler and the disassembler. Only this test uses these tools:
+//! nothing that is built or shipped needs them. They check syntax and resources, not results.
 
 mod kernels;
 mod tools;
@@ -24,7 +24,7 @@ static MATRIX: &[(&str, &str, &str, &str)] = &[
     ("wgmma.mma_async.sp.sync", ".f32.bf16.bf16", "HGMMA.SP", "F32.BF16"),
 ];
 
-/// Models that are compiled with options, and the rule by which weights are pruned.
+/// Models that are compiled with options: the model, the options, and the rule by which its weights are pruned.
 static WITH_OPTIONS: &[(&str, &[&str], Option<&str>)] = &[
     ("skel_minilm_l6_safetensors", &["quantize=int8", "activations=int8"], None),
     ("skel_minilm_l6_safetensors", &["quantize=int4", "activations=int8"], None),
@@ -36,12 +36,12 @@ static WITH_OPTIONS: &[(&str, &[&str], Option<&str>)] = &[
     ("skel_minilm_l6_safetensors", &["precision=bf16"], Some("block:0.9,8x1")),
 ];
 
-/// Whether a text has an instruction of this kind and these types.
+/// Returns whether a text has an instruction of this kind and these types.
 fn has(ptx: &str, kind: &str, types: &str) -> bool {
     ptx.lines().any(|line| line.contains(kind) && line.contains(types))
 }
 
-/// Messages about spills and missing matrix instructions of one kernel.
+/// Returns messages about spills, stack memory and missing matrix instructions of one text.
 fn wrong(text: &Text, assembled: &Assembled) -> Vec<String> {
     let mut out: Vec<String> = vec![];
     for entry in &assembled.entries {
@@ -60,7 +60,7 @@ fn wrong(text: &Text, assembled: &Assembled) -> Vec<String> {
     out
 }
 
-/// Assembles the texts on two threads, because the assembler takes a second for four of them.
+/// Assembles the texts on two threads, because the assembler takes a second for four texts.
 fn all_assembled(texts: &[Text]) -> Vec<Assembled> {
     let one = |t: &Text| assemble(&t.ptx, t.target.ptx().unwrap()).unwrap_or_else(|e| panic!("{}: {e}", t.name));
     let (left, right) = texts.split_at(texts.len() / 2);
@@ -139,8 +139,8 @@ fn the_tools_report_what_the_suite_looks_for() {
     let good = assemble(&body(".reg .b32 %r<1>; .reg .f32 %f<4>; .reg .b64 %d<1>;", &code), "sm_80").unwrap();
     assert!(good.machine_code.contains("HMMA.16816.F32.BF16"), "{}", good.machine_code);
     assert_eq!((good.entries.len(), good.entries[0].spill_bytes), (1, 0));
-    // 128 values that live across a loop do not fit the 32 registers that are allowed, nor the
-    // uniform registers of the warp.
+    // 128 values that are live across a loop fit neither in the 32 registers that are allowed nor in the uniform
+    // registers of the warp.
     let n = 128;
     let list = |f: &dyn Fn(usize) -> String| (0..n).map(f).collect::<String>();
     let code = format!(

@@ -1,7 +1,7 @@
 //! fusedtok 2.5.0, CUDA compiled by nvcc 12.4: int8 products, attention, normalisations, selection and sorting
 //!
-//! The package contains PTX for sm_86. It uses nothing beyond sm_80, as NVIDIA's assembler confirms in the suite
-//! `ptxas`, so it runs here with that target.
+//! The package contains PTX for sm_86. This PTX uses nothing beyond sm_80, as NVIDIA's assembler confirms in the suite
+//! `ptxas`, so it runs here with the target sm_80.
 
 use super::numbers::{Random, close};
 use super::vm::{Arg, Expected, Kernel, SEEDS, Vm, explained};
@@ -11,7 +11,7 @@ use sardonyx_tests::fatbin;
 use sardonyx_tests::prepared::fetched;
 use std::sync::OnceLock;
 
-/// Texts of the modules, decompressed once.
+/// Returns the texts of the modules, with the target sm_80.
 fn modules() -> &'static [String] {
     static TEXTS: OnceLock<Vec<String>> = OnceLock::new();
     TEXTS.get_or_init(|| {
@@ -22,7 +22,7 @@ fn modules() -> &'static [String] {
     })
 }
 
-/// The kernel whose mangled name contains `part`, with its module.
+/// Returns the kernel whose mangled name contains `part`, with its module.
 fn kernel(part: &str, grid: u32, block: u32, shared_bytes: u32) -> Kernel {
     let text = modules().iter().find(|t| t.lines().any(|l| l.contains(".entry") && l.contains(part)));
     let text = text.unwrap_or_else(|| panic!("no module has {part}"));
@@ -31,7 +31,7 @@ fn kernel(part: &str, grid: u32, block: u32, shared_bytes: u32) -> Kernel {
     Kernel { module, entry, grid: [grid, 1, 1], block: [block, 1, 1], shared_bytes }
 }
 
-/// exp(x - max) divided by its sum, in each row of `n` elements.
+/// Returns exp(x - max) divided by its sum, in each row of `n` elements.
 pub fn softmax(x: &[f32], n: usize) -> Vec<f64> {
     let row = |row: &[f32]| {
         let max = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
@@ -55,15 +55,15 @@ fn online_softmax_of_rows() {
         let (x, y) = (vm.floats("x", &x), vm.room("y", wanted.len() * 4));
         let report = vm.launch(&kernel, &[Arg::Address(x), Arg::Address(y), Arg::I32(n as i32)], seed);
         explained("softmax", &report, &[]);
-        // ex2.approx has an error of 2⁻²²; its argument, up to 24, is rounded before; and the
-        // sum is rescaled repeatedly.
+        // ex2.approx has an error of 2⁻²², its argument, up to 24, has been rounded, and the sum is rescaled
+        // repeatedly.
         let bound = |i: usize| wanted[i] * 64.0 * f64::from(f32::EPSILON);
         close("softmax", &vm.read_floats(y, wanted.len()), &wanted, bound);
     }
 }
 
-/// `layernorm_kernel<__nv_bfloat16, 256>(x, gamma, beta, y, n, eps)`: has a race, visible under
-/// some orders of the warps.
+/// `layernorm_kernel<__nv_bfloat16, 256>(x, gamma, beta, y, n, eps)`: the kernel has a race, and some orders of the
+/// warps give wrong results.
 #[test]
 #[ignore = "fetches packages: cargo xtask test --suite published"]
 fn layer_normalisation_of_bf16_that_races() {
@@ -84,7 +84,7 @@ fn layer_normalisation_of_bf16_that_races() {
         let args: Vec<Arg> = addresses.chain([Arg::I32(n as i32), Arg::F32(1e-5)]).collect();
         let report = vm.launch(&kernel, &args, *seed);
         explained("layernorm", &report, MEAN_OVERWRITTEN);
-        // Half a unit of bf16, and a little for the sums in f32.
+        // Half a unit in the last place of bf16, and a little for the sums in f32.
         let near = |(y, w): (&f32, &f64)| (f64::from(*y) - w).abs() <= w.abs() * 0.501 / 128.0 + 1e-5;
         vm.read_bfloats(y, n).iter().zip(&wanted).all(near)
     });
@@ -100,7 +100,7 @@ static MEAN_OVERWRITTEN: &[Expected] = &[Expected {
           part of the variance there; no barrier keeps it from doing so before the others have read",
 }];
 
-/// x[m,k] · w[n,k] in exact integers, then scaled in f32.
+/// Returns a[m,k] · w[n,k]ᵀ, computed in exact integers and then scaled in f32.
 fn scaled_product(a: &[i8], w: &[i8], k: usize, scales: &[f32], scale: f32) -> Vec<f32> {
     let dot = |x: &[i8], y: &[i8]| -> i32 { x.iter().zip(y).map(|(x, y)| i32::from(*x) * i32::from(*y)).sum() };
     let row = |x: &[i8]| -> Vec<f32> { w.chunks(k).zip(scales).map(|(y, s)| *s * scale * dot(x, y) as f32).collect() };
@@ -184,13 +184,13 @@ fn flash_attention(causal: bool) {
         let args: Vec<Arg> = addresses.chain(sizes).collect();
         let report = vm.launch(&kernel, &args, seed);
         explained("attention", &report, &[]);
-        // The result is rounded to bf16, and so is each weight before the second product: both errors are half of 2⁻⁸,
-        // relative to values up to 1.
+        // The result is rounded to bf16, with a relative error of at most 2⁻⁸. The weights are rounded to bf16 before
+        // the second product; 2⁻⁹ is allowed for that, as values are at most 1.
         close("attention", &vm.read_bfloats(o, wanted.len()), &wanted, |i| wanted[i].abs() / 256.0 + 1.0 / 512.0);
     }
 }
 
-/// softmax(q · k / √d) · v; each key and value head serves `h / shared` query heads.
+/// Returns softmax(q · k / √d) · v; each key and value head serves `h / shared` query heads.
 fn attention(q: &[f32], k: &[f32], v: &[f32], [h, shared, s, d]: [usize; 4], causal: bool) -> Vec<f64> {
     let row = |x: &[f32], head: usize, i: usize| x[(head * s + i) * d..][..d].to_vec();
     let mut out = vec![];

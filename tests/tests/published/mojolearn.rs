@@ -5,7 +5,7 @@ use super::vm::{Arg, Kernel, SEEDS, Vm, explained};
 use ptxvm::Module;
 use sardonyx_tests::prepared::fetched;
 
-/// The kernel of this name. The package's libraries contain modules as text, with one kernel in each.
+/// Returns the kernel of this name. The package's libraries contain modules as text, with one kernel in each module.
 fn kernel(library: &str, name: &str, grid: [u32; 2], block: u32) -> Kernel {
     let bytes = std::fs::read(fetched("mojolearn-nvidia-ptx-0.8.62", library)).expect("the file is there");
     let text = module_with(&bytes, name).unwrap_or_else(|| panic!("{library} has no {name}"));
@@ -13,7 +13,7 @@ fn kernel(library: &str, name: &str, grid: [u32; 2], block: u32) -> Kernel {
     Kernel { module, entry: name.into(), grid: [grid[0], grid[1], 1], block: [block, 1, 1], shared_bytes: 0 }
 }
 
-/// Text of the module with this entry: from `.version` to the zero that ends it.
+/// Returns the text of the module with this entry: from `.version` to the terminating zero byte.
 fn module_with(library: &[u8], name: &str) -> Option<String> {
     let declaration = format!(".visible .entry {name}(");
     let at = find(library, declaration.as_bytes())?;
@@ -22,7 +22,8 @@ fn module_with(library: &[u8], name: &str) -> Option<String> {
     String::from_utf8(library[start..end].to_vec()).ok()
 }
 
-/// Position of `word`. Libraries have tens of megabytes, so its first byte is searched before the rest is compared.
+/// Returns the position of `word`. Libraries have tens of megabytes, so the first byte of `word` is searched before its
+/// other bytes are compared.
 fn find(text: &[u8], word: &[u8]) -> Option<usize> {
     let mut at = 0;
     loop {
@@ -34,7 +35,7 @@ fn find(text: &[u8], word: &[u8]) -> Option<usize> {
     }
 }
 
-/// `gemm_nt(c, a, b, m, n, k)`: one thread per element of a[m,k] · b[n,k], which executes one fma after the other.
+/// `gemm_nt(c, a, b, m, n, k)`: one thread per element of a[m,k] · b[n,k]ᵀ, which executes one fma after the other.
 #[test]
 #[ignore = "fetches packages: cargo xtask test --suite published"]
 fn product_of_f32_by_threads() {
@@ -126,8 +127,9 @@ fn counting_by_atomics() {
     }
 }
 
-/// `gemm_int8_mma(_, c, rows, columns, a_high, a_low, b_high, b_low, m, n, k, aligned)`: numbers of 15 bits as two
-/// bytes; three accumulators on tensor cores, fed by cp.async, are combined in 64 bits and scaled by powers of two.
+/// `gemm_int8_mma(_, c, rows, columns, a_high, a_low, b_high, b_low, m, n, k, aligned)`: each factor has 15 bits in two
+/// bytes. cp.async loads the operands; three accumulators of tensor cores are combined in 64 bits and scaled by powers
+/// of two.
 #[test]
 #[ignore = "fetches packages: cargo xtask test --suite published"]
 fn product_of_15_bit_integers_by_cp_async_and_mma() {

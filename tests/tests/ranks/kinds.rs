@@ -14,10 +14,10 @@ use std::path::Path;
 #[derive(Clone, Copy)]
 pub struct Kind {
     pub name: &'static str,
-    /// Nodes, each with the operand or result that is split and how; for a pipeline, the node
-    /// that begins the second stage.
+    /// Nodes, each with the operand or result that is split, and the dimension; for a pipeline, the node that begins
+    /// the second stage.
     pub places: &'static [(&'static str, &'static str)],
-    /// Prefix of a host operation that the program must contain.
+    /// Prefix of the name of a host operation that the program must contain if the strategy is used alone.
     exchanges: &'static str,
 }
 
@@ -25,7 +25,8 @@ const fn kind(name: &'static str, places: &'static [(&'static str, &'static str)
     Kind { name, places, exchanges }
 }
 
-/// Marks the strategy that is a pipeline: it must be along the first axis of the mesh, and a plan has at most one.
+/// Marks the strategy that is a pipeline. A plan has at most one pipeline, which must be along the first axis of the
+/// mesh.
 pub const PIPELINE: &str = "begins";
 
 static OF_A_LAYER: &[Kind] = &[
@@ -58,7 +59,7 @@ static OF_PICTURES: &[Kind] = &[
     kind("sample", &[("/conv1", "output = 0\ndim = 0")], "AllGather"),
 ];
 
-/// A normalization, attention with four heads, and two products with tanh between them.
+/// A normalization, attention with four heads, and two matrix products with tanh between them.
 fn layer() -> (Net, Vec<usize>) {
     let heads = |net: Net, of: &str, to: &str, perm: &[i64]| {
         net.node(&format!("/{of}"), "MatMul", &format!("h w{of}"), of)
@@ -95,7 +96,7 @@ fn layer() -> (Net, Vec<usize>) {
     (net, vec![4, 6, 16])
 }
 
-/// Six experts, whose results a gate weights; the weights of all experts are one tensor.
+/// Six experts, whose results a gate weights; each of the two products has one tensor with the weights of all experts.
 fn experts() -> (Net, Vec<usize>) {
     let net = Net::new()
         .input("x", F32, "tokens 8")
@@ -138,7 +139,7 @@ fn convolutions() -> (Net, Vec<usize>) {
     (net, vec![4, 4, 11, 11])
 }
 
-/// Windows of every kind: dilated, depthwise, of points with a stride, pooled, without padding.
+/// Convolutions and poolings with different windows: dilated, depthwise, 1 x 1 with a stride, without padding.
 fn pictures() -> (Net, Vec<usize>) {
     let net = Net::new()
         .input("x", F32, "batch 3 24 20")
@@ -173,7 +174,7 @@ static OF_WIDE_PRODUCTS: &[Kind] = &[
     kind("tensor", &[("/up", "output = 0\ndim = 1")], "AllReduce"),
 ];
 
-/// A table, and two products with enough weights to be gathered in calls.
+/// Rows of a table, and two matrix products whose weights are large enough to be gathered during a call.
 fn wide_products() -> (Net, Vec<usize>) {
     let net = Net::new()
         .input("x", F32, "tokens 96")
@@ -190,7 +191,8 @@ fn wide_products() -> (Net, Vec<usize>) {
     (net, vec![4, 96])
 }
 
-/// Marks the strategy whose ranks keep parts of the weights; no tensor is placed.
+/// Marks the strategy in which each rank stores a part of the weights and gathers the rest during a call; the plan
+/// places no tensor for it.
 pub const GATHERED: &str = "gathered_weights";
 
 pub fn plan(mesh: &[usize], kinds: &[&Kind]) -> String {
@@ -211,7 +213,7 @@ pub fn plan(mesh: &[usize], kinds: &[&Kind]) -> String {
     text
 }
 
-/// Made-up values of the input `x`.
+/// Returns synthetic values of the input `x`.
 pub fn first_input(dims: &[usize]) -> Tensor {
     let x = (0..dims.iter().product::<usize>()).map(|i| ((i * 5) % 13) as f32 * 0.125 - 0.75);
     Tensor::from_vec(dims.to_vec(), x.collect())
@@ -235,7 +237,7 @@ pub fn run(
     Ok((outputs[0].1.to_vec().unwrap(), main.hosts.into_iter().map(|host| host.op).collect()))
 }
 
-/// Checks the results of several ranks against those of one.
+/// Checks that the results of several ranks are close to those of one rank.
 pub fn check_near(got: &[f32], wanted: &[f32], what: &str) {
     assert_eq!(got.len(), wanted.len(), "{what}");
     let worst = got.iter().zip(wanted).map(|(a, b)| (a - b).abs() / b.abs().max(1.0)).fold(0.0, f32::max);
@@ -284,7 +286,7 @@ fn alone_and_in_pairs(net: (Net, Vec<usize>), kinds: &[Kind]) {
         // A pipeline has two stages.
         let sizes: &[usize] = if first.places[0].1 == PIPELINE { &[2] } else { &[2, 3, 4] };
         sizes.iter().for_each(|size| check(folder.path(), &net, &wanted, &[*size], &[first]));
-        // Each pair once, in either order; a pipeline comes first.
+        // Each pair is checked once; the parity of i + j decides its order, except that a pipeline comes first.
         let goes = |(j, second): &(usize, &Kind)| {
             let is_turned = (i < *j) == ((i + j) % 2 == 0);
             i != *j && second.places[0].1 != PIPELINE && (!is_turned || first.places[0].1 == PIPELINE)

@@ -29,7 +29,7 @@ enum Start {
 
 static LAUNCHERS: [&str; 2] = ["mpirun.openmpi", "mpirun.mpich"];
 
-/// Ways to start ranks that work on this machine: an MPI launcher must be on PATH.
+/// Returns the ways to start ranks that work on this machine: an MPI launcher must be on PATH.
 fn starts() -> Vec<Start> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let is_here = |name: &&&str| std::env::split_paths(&path).any(|folder| folder.join(name).is_file());
@@ -37,7 +37,8 @@ fn starts() -> Vec<Start> {
     [Start::Threads, Start::Processes].into_iter().chain(found).collect()
 }
 
-/// Command that runs `sardonyx-run` on `ranks` ranks.
+/// Returns a command that runs `sardonyx-run` with the arguments. A launcher starts `ranks` processes; otherwise the
+/// artifact or the arguments give the number of ranks.
 fn started(start: Start, ranks: usize, arguments: &[&str]) -> Command {
     let run = program("sardonyx-run");
     let mut command = match start {
@@ -71,7 +72,7 @@ fn artifact(folder: &Path, name: &str, ranks: usize) -> PathBuf {
     path
 }
 
-/// The bytes of all outputs for the first data set.
+/// Returns the names and the bytes of all outputs for the first data set.
 fn outputs(artifact: &Path, name: &str, start: Start, ranks: usize) -> Vec<(String, Vec<u8>)> {
     let folder = tempfile::tempdir().unwrap();
     let loaded = Model::load(artifact, &trusted().selftest(false)).unwrap();
@@ -90,7 +91,8 @@ fn outputs(artifact: &Path, name: &str, start: Start, ranks: usize) -> Vec<(Stri
     loaded.entry("main").unwrap().outputs.iter().map(read).collect()
 }
 
-/// Compiles the model for `ranks` ranks. Its data sets must pass, and its outputs have the same bits each time.
+/// Compiles the model for `ranks` ranks. Checks that its data sets pass, and that its outputs have the same bits each
+/// time.
 fn check(folder: &Path, name: &str, ranks: usize, starts: &[Start], times: usize) {
     let path = artifact(folder, name, ranks);
     let text = check_artifact(name, &path).unwrap_or_else(|e| panic!("{name} on {ranks}: {e}"));
@@ -98,7 +100,7 @@ fn check(folder: &Path, name: &str, ranks: usize, starts: &[Start], times: usize
     println!("{name} on {ranks} ranks, {starts:?}: {} data sets, {times} times", text.lines().count());
 }
 
-/// The outputs of an artifact have the same bits, however often and however ranks are started.
+/// Checks that the outputs of an artifact have the same bits, however often and in whichever way ranks are started.
 fn check_starts(artifact: &Path, name: &str, ranks: usize, starts: &[Start], times: usize) {
     let mut wanted = None;
     for &start in starts {
@@ -116,7 +118,8 @@ fn a_decoder_gives_the_same_on_threads_and_processes() {
     check(folder.path(), "skel_llama_tiny_kv_dyn18", 3, &[Start::Threads, Start::Processes], 1);
 }
 
-/// A cache of the first rank has counterparts on the others: appending, truncating and dropping apply to all of them.
+/// A cache of the first rank has counterparts on the other ranks: appending, truncating and dropping apply to all of
+/// these caches.
 #[test]
 fn caches_are_kept_by_all_ranks() {
     let folder = tempfile::tempdir().unwrap();

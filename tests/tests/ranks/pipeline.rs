@@ -1,4 +1,4 @@
-//! stages of a pipeline  =>  each on its own ranks, with the results of one rank
+//! stages of a pipeline, each on its own ranks  =>  the results of one rank
 
 use super::places::{compiled, pair};
 use super::{Start, started, starts};
@@ -9,7 +9,7 @@ use sardonyx_tests::onnx::Net;
 use sardonyx_tests::programs::Outcome;
 use std::path::Path;
 
-/// The two products of `pair` as two stages; the second stage also looks up a row of its product.
+/// The two products of `pair`, which become two stages; the second stage also looks up a row of its product.
 fn net() -> Net {
     let mut net = pair(1, &[]).input("row", I64, "");
     net.model.configuration.clear();
@@ -18,7 +18,7 @@ fn net() -> Net {
     net.output("z")
 }
 
-/// Bytes of the output, or the text of the error.
+/// Runs the model. Returns the bytes of the output, or the text of the error.
 fn run(folder: &Path, start: Start, ranks: usize, rows: usize, row: i64) -> Result<Vec<u8>, String> {
     let at = |name: &str| folder.join(name).to_str().unwrap().to_string();
     let x: Vec<f32> = (0..rows * 12).map(|i| (i % 11) as f32 - 5.0).collect();
@@ -53,8 +53,8 @@ fn stages_give_what_one_rank_gives() {
     }
 }
 
-/// The first rank does not compute what only the second one needs, so only the second one
-/// reports the index out of range.
+/// The first rank does not compute what only the second rank needs, so only the second rank reports the index out of
+/// range.
 #[test]
 fn a_rank_runs_its_stage_alone() {
     let folder = tempfile::tempdir().unwrap();

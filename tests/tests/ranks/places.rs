@@ -1,4 +1,4 @@
-//! device configurations and plans  =>  the parts of the named tensors that each rank has
+//! device configurations and plans  =>  the named tensors are split over ranks, with the results of one rank
 
 use sardonyx::onnx::proto::*;
 use sardonyx_base::DType::F32;
@@ -15,7 +15,8 @@ fn weights(name: &str, dims: [i64; 2]) -> TensorProto {
     TensorProto { name: name.into(), data_type: 1, dims: dims.to_vec(), float_data, ..TensorProto::default() }
 }
 
-/// x [n, 12] times two matrices, with a configuration of `devices` devices that splits tensors: (name, axis, shards).
+/// x [n, 12] times two matrices with ReLU between them, and a configuration of `devices` devices that splits tensors:
+/// (name, axis, shards).
 pub fn pair(devices: i32, specs: &[(&str, i64, i64)]) -> Net {
     let mut net = Net::new().input("x", F32, "n 12");
     net.graph().initializer = vec![weights("up", [12, 18]), weights("down", [18, 12])];
@@ -66,7 +67,7 @@ fn a_model_with_a_device_configuration_runs_as_it_says() {
     let wanted = computed(folder.path(), 1);
     let three = compiled(folder.path(), &net, &[]);
     assert_eq!(three.code, 0, "{}", three.stderr);
-    // The pair exchanges data once, at its end.
+    // The ranks exchange data once, after the second product.
     assert_eq!(three.stdout.matches("host: AllReduce mesh=0 by=add").count(), 1, "{}", three.stdout);
     assert_eq!(three.stdout.matches("host: ").count(), 1, "{}", three.stdout);
     // Sums of small integers are exact in any order.

@@ -1,5 +1,5 @@
-//! combinations of model, kinds of division, ranks and transport, drawn at random  =>  the results of one rank, with the
-//! same bits over every transport
+//! random combinations of model, kinds of division, ranks and transport  =>  the results of one rank, with the same
+//! bits over every transport
 
 use super::kinds::{Divided, Kind, PIPELINE, check_near, first_input, plan, run};
 use super::measured::{number, printed_by};
@@ -17,7 +17,7 @@ use std::process::Command;
 const PLANS: usize = 60;
 const RANKS_MAX: usize = 8;
 
-/// Kinds along one or two axes, and the number of ranks along each.
+/// Draws a mesh of one or two axes. Returns the number of ranks along each axis, and the kind of division along it.
 fn drawn<'k>(random: &mut Random, kinds: &'k [Kind]) -> (Vec<usize>, Vec<&'k Kind>) {
     let first = &kinds[random.below(kinds.len())];
     let size = |kind: &Kind, random: &mut Random| match kind.places[0].1 {
@@ -31,7 +31,7 @@ fn drawn<'k>(random: &mut Random, kinds: &'k [Kind]) -> (Vec<usize>, Vec<&'k Kin
     if is_pair && n * m <= RANKS_MAX { (vec![n, m], vec![first, other]) } else { (vec![n], vec![first]) }
 }
 
-/// Bytes of the output over a transport.
+/// Runs the artifact over a transport. Returns the bytes of the output.
 fn output(folder: &Path, start: Start, ranks: usize) -> Vec<u8> {
     let at = |name: &str| folder.join(name).to_str().unwrap().to_string();
     let (input, artifact, out) = (format!("x={}", at("x.npy")), at("m.sdx"), at("out"));
@@ -41,7 +41,8 @@ fn output(folder: &Path, start: Start, ranks: usize) -> Vec<u8> {
     std::fs::read(folder.join("out/y.npy")).unwrap()
 }
 
-/// Bytes that the first rank takes from others in a call: simulated, and counted over each transport.
+/// Returns the number of bytes that the first rank takes from other ranks in a call: as `sardonyx simulate` predicts
+/// it, and as counted over each transport.
 fn taken_bytes(folder: &Path, divided: &Divided, starts: &[Start], ranks: usize) -> (f64, Vec<f64>) {
     let at = |name: &str| folder.join(name);
     let mut simulate = Command::new(program("sardonyx"));
@@ -88,7 +89,7 @@ fn combinations_give_what_one_rank_gives() {
     println!("{count} combinations of {PLANS} plans and {starts:?}");
 }
 
-/// Splits of samples, rows, filters and channels.
+/// Splits of samples, rows, filters and channels: the name of the split, and its entry in a plan.
 static OF_RESNET: [(&str, &str); 4] = [
     ("sample", "node = '/conv1/Conv'\ninput = 0\ndim = 0\n"),
     ("spatial", "node = '/conv1/Conv'\ninput = 0\ndim = 2\n"),

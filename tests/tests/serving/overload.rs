@@ -1,4 +1,4 @@
-//! more work than the server can do  =>  accepted requests are computed at its full rate, the rest is refused at once
+//! more work than the server can do  =>  accepted requests are computed at nearly its full rate, others refused at once
 
 use crate::{floats, load_of_texts, minilm, serve, statistics, texts};
 use serde_json::json;

@@ -1,4 +1,4 @@
-//! Serving a model that two ranks run: the server is the first rank; the second is a thread, a process, or another
+//! Serves a model that two ranks run: the server is the first rank; the second rank is a thread, a process, or another
 //! server that a launcher starts
 
 use crate::bits::{alone, ids};

@@ -25,7 +25,7 @@ fn request() -> Value {
     json!({ "inputs": inputs })
 }
 
-/// Replaces the served file in one step.
+/// Replaces the served file atomically, by a rename.
 fn replace(file: &Path, served: &Path) {
     let beside = served.with_extension("new");
     std::fs::hard_link(file, &beside).unwrap();
@@ -52,7 +52,7 @@ fn wait(what: impl Fn() -> bool) {
     }
 }
 
-/// Number of artifacts that the process has mapped.
+/// Returns the number of artifacts that the server has mapped.
 fn mapped(server: &Server) -> usize {
     let maps = server.maps();
     let files = maps.lines().filter(|line| line.contains(".sdx")).filter_map(|line| line.split_whitespace().nth(4));
@@ -75,7 +75,7 @@ fn a_hundred_files_are_taken_without_a_request_that_fails() {
     let served = place.join("minilm.sdx");
     replace(&files[0], &served);
     let server = serve(&served, &[]);
-    // Odd versions are the first file, even ones the second.
+    // Odd versions are the first file, even versions the second.
     let expected = Mutex::new([None, None]);
     let is_over = AtomicBool::new(false);
     let ask = |until: &dyn Fn() -> bool| {

@@ -42,8 +42,8 @@ impl Context {
     }
 }
 
-/// Why a command stopped: exit code 1 if a check or a started command failed, 2 if the environment or the user is at
-/// fault.
+/// Reason why a command of xtask stopped: exit code 1 if a check or a started command failed, 2 if the environment or
+/// the user is at fault.
 #[derive(Debug)]
 pub struct Failure {
     pub code: u8,
@@ -92,8 +92,8 @@ pub fn run(command: &mut Command) -> Result<()> {
     }
 }
 
-/// Runs a command that downloads. Pip gives up when a connection ends within a file, so a failed try is followed by
-/// others, after longer and longer pauses.
+/// Runs a command that downloads. Pip gives up when a connection ends within a file, so a command that fails is run up
+/// to three more times, after pauses of 2, 10 and 30 seconds.
 pub fn run_download(command: &mut Command) -> Result<()> {
     run_again(command, &[2, 10, 30].map(Duration::from_secs))
 }
@@ -237,7 +237,7 @@ mod tests {
     #[test]
     fn a_download_that_fails_is_tried_again() {
         let dir = tempfile::tempdir().unwrap();
-        // Fails until three lines are in the file `tries`.
+        // Adds a line to the file `tries`, and succeeds only if there are then three lines.
         let script = "echo >>tries; test $(wc -l <tries) = 3";
         let tries = |pauses| run_again(Command::new("sh").args(["-c", script]).current_dir(&dir), pauses);
         assert!(tries(&[Duration::ZERO]).is_err());

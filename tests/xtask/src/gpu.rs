@@ -8,8 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Models that are small enough to transfer, and together have every kind of kernel: an encoder, and decoders with
-/// caches.
+/// Models that are small enough to transfer: an encoder, and decoders with caches.
 static MODELS: &[&str] = &["rxnmapper_albert_ts17", "skel_gpt2_tiny_kv_dyn18", "skel_llama_tiny_kv_dyn23"];
 
 /// The script that the machine with the GPU runs.
@@ -18,7 +17,8 @@ static SCRIPT: &str = include_str!("gpu.sh");
 /// Maximum size of the folder, so that it can be transferred in one call.
 const BYTES_MAX: u64 = 60_000_000;
 
-/// `cargo xtask gpu [--peers DIR]`: `DIR/gpu.py` measures other programs beside ours.
+/// `cargo xtask gpu [--peers DIR]`: with `--peers`, also packs `DIR/gpu.py`, which measures other programs for
+/// comparison.
 pub fn command(context: &Context, args: &[String]) -> Result<()> {
     let peers = match args {
         [] => None,
@@ -83,7 +83,7 @@ fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(found.flatten().map(|e| e.path()).collect())
 }
 
-/// Returns the bytes of all files below a folder.
+/// Returns the total size of all files below a folder, in bytes.
 fn size(folder: &Path) -> Result<u64> {
     entries(folder)?.iter().try_fold(0, |sum, path| {
         let bytes = match path.is_dir() {
@@ -107,11 +107,11 @@ mod tests {
         assert_eq!(size(dir.path()).unwrap(), 7);
     }
 
-    /// The machine with the GPU lacks our tools: the script must do without network, Rust and LLVM, and end in time.
+    /// Checks the syntax of the script, and that the limits of its steps add up to at most ten minutes.
     #[test]
     fn the_script_gives_every_step_a_limit_and_is_sound() {
         let steps = || SCRIPT.lines().filter_map(|l| l.trim().strip_prefix("step "));
-        // Steps of a model run once for each.
+        // Steps whose names begin with `$net-` run once for each model.
         let times = |step: &str| if step.starts_with("\"$net-") { MODELS.len() as u32 } else { 1 };
         let seconds: u32 = steps().map(|step| times(step) * limit(step)).sum();
         assert!(steps().count() > 4 && seconds <= 600, "{seconds} s");
@@ -119,7 +119,7 @@ mod tests {
         assert!(check.success());
     }
 
-    /// Returns the time limit of `step NAME SECONDS COMMAND…`.
+    /// Returns the limit in seconds of a step `NAME SECONDS COMMAND…`.
     fn limit(step: &str) -> u32 {
         step.split(' ').nth(1).and_then(|s| s.parse().ok()).unwrap_or_else(|| panic!("no limit: {step}"))
     }

@@ -1,5 +1,7 @@
-//! bodies of requests, a rate, a seed  =>  latencies of accepted requests, from the times at which they were due even
-//! if they were sent later; latencies of refused ones, from the times at which they were sent
+//! bodies of requests, a rate, a seed  =>  latencies of accepted and of refused requests
+//!
+//! The latency of an accepted request begins when the request was due, even if it was sent later; that of a refused
+//! request begins when it was sent.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -7,14 +9,14 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// A server, and the requests that it receives in rotation.
+/// A server, and the bodies of the requests, which are sent in rotation.
 pub struct Load {
     pub address: SocketAddr,
     pub path: &'static str,
     pub bodies: Vec<String>,
 }
 
-/// Maximum number of requests in flight; further ones are sent late, which counts as latency.
+/// Maximum number of requests in flight; further requests are sent late, and the delay counts as latency.
 const CONNECTIONS: usize = 256;
 
 /// Latencies in milliseconds, sorted.
@@ -37,7 +39,7 @@ impl Latencies {
         self.percentile_of(share, self.count())
     }
 
-    /// Returns the percentile over `requests` requests, where those that are not in the list have infinite latency.
+    /// Returns the percentile over `requests` requests; requests that are not in the list have infinite latency.
     fn percentile_of(&self, share: f64, requests: usize) -> f64 {
         let at = ((requests as f64 * share).ceil() as usize).max(1) - 1;
         self.0.get(at).copied().unwrap_or(f64::INFINITY)
@@ -56,7 +58,7 @@ pub struct Served {
 }
 
 impl Served {
-    /// Returns the accepted requests per second, from the start to the last answer.
+    /// Returns the number of accepted requests per second, over the time from the start to the last answer.
     pub fn rate(&self) -> f64 {
         self.accepted.count() as f64 / self.seconds
     }
@@ -74,7 +76,7 @@ impl Served {
         &self.refused
     }
 
-    /// Returns the percentile of all requests, where refused and failed ones have infinite latency.
+    /// Returns the percentile over all requests; refused and failed requests have infinite latency.
     pub fn percentile(&self, share: f64) -> f64 {
         self.accepted.percentile_of(share, self.accepted.count() + self.refused.count() + self.failed)
     }
@@ -108,7 +110,7 @@ impl Seeded {
 }
 
 /// Returns the times at which requests are due, counted from the start: the events of a Poisson process with `rate`
-/// requests per second, for this many seconds.
+/// events per second on average, during `seconds` seconds.
 fn moments(rate: f64, seconds: f64, seed: u64) -> Vec<Duration> {
     let mut random = Seeded::new(seed);
     let mut at = 0.0;
@@ -120,13 +122,14 @@ fn moments(rate: f64, seconds: f64, seed: u64) -> Vec<Duration> {
 }
 
 impl Load {
-    /// Sends `rate` requests per second at random times that do not depend on answers, and waits for all answers.
+    /// Sends `rate` requests per second on average, at random times that do not depend on answers, and waits for all
+    /// answers.
     pub fn open(&self, rate: f64, seconds: f64, seed: u64) -> Served {
         let moments = moments(rate, seconds, seed);
         self.sent(CONNECTIONS.min(moments.len()), |i| moments.get(i).copied())
     }
 
-    /// Sends the next request on each connection as soon as the previous one is answered, for this many seconds.
+    /// Sends requests for `seconds` seconds, on each connection as soon as its previous request is answered.
     pub fn closed(&self, connections: usize, seconds: f64) -> Served {
         let (began, is_over) = (Instant::now(), AtomicBool::new(false));
         self.sent(connections, |_| {

@@ -8,7 +8,7 @@ use std::process::Command;
 const PREFIX_VARIABLE: &str = "MLIR_SYS_220_PREFIX";
 const PREFIX_DEFAULT: &str = "/usr/lib/llvm-22";
 
-/// A Debian package, and what to look for to see whether its content is present, however it was installed.
+/// A Debian package, and a probe that tells whether its content is present, however it was installed.
 struct SystemPackage {
     name: &'static str,
     probe: Probe,
@@ -83,7 +83,7 @@ fn incomplete(prefix: &Path, missing: &[&str]) -> Box<Failure> {
         .help(format!("unset {PREFIX_VARIABLE}, or let it name a folder with a complete LLVM and MLIR 22"))
 }
 
-/// Installs the MPI launchers, which the suite `ranks` starts.
+/// Installs the MPI launchers, which the suites `ranks` and `serving` start.
 pub fn ensure_launchers() -> Result<()> {
     ensure_programs(&[("mpirun.openmpi", "openmpi-bin"), ("mpirun.mpich", "mpich")])
 }
@@ -132,7 +132,7 @@ pub fn ensure_pip() -> Result<()> {
     }
 }
 
-/// Returns where LLVM and MLIR 22 are installed.
+/// Returns the folder in which LLVM and MLIR 22 are expected.
 pub fn llvm_prefix() -> PathBuf {
     std::env::var_os(PREFIX_VARIABLE).unwrap_or_else(|| PREFIX_DEFAULT.into()).into()
 }

@@ -1,5 +1,4 @@
-//! `cargo xtask sweep`  =>  `docs/SWEEP.md`: variants of our models as public tools write them, compiled, compared and
-//! timed
+//! `cargo xtask sweep`  =>  `docs/SWEEP.md`: results and times of the models' variants that public tools write
 
 use crate::bench::environment;
 use crate::context::{Context, Failure, Result, create_dir, output, read, run, sha256, write};
@@ -21,8 +20,8 @@ static PACKAGES: &[&str] = &[
     "numpy",
 ];
 const THREADS: &str = "2";
-/// Number of turns in which ours and the peers are timed. A file at which ours was slower is timed once more after all
-/// others, in `ROUNDS_AGAIN` turns, because another program may have run meanwhile.
+/// Number of rounds in which Sardonyx and the peers are timed. A file at which Sardonyx was slower is timed once more
+/// after all other files, in `ROUNDS_AGAIN` rounds, because another program may have run meanwhile.
 const ROUNDS: &str = "3";
 const ROUNDS_AGAIN: &str = "9";
 
@@ -37,9 +36,10 @@ const TENTH_PER_MILLE: u64 = 60;
 const APART_MAX: f64 = 1e-3;
 const APART_MAX_HALF: f64 = 2e-2;
 const TIMES_PEER_APART: f64 = 4.0;
-/// A multiple of 1 - cosine of the peer's results after the floats of the file moved by one unit in the last place.
+/// Limit of 1 - cosine of an unstable file, as a multiple of 1 - cosine between ONNX Runtime's results before and after
+/// the floats of the file change by at most one unit in the last place.
 const TIMES_PEER_MOVED: f64 = 2.0;
-/// Minimum cosine of outputs of files that round to integer codes; `UNSTABLE_COSINE_MIN` if the peer's own results turn.
+/// Minimum cosine of outputs of files that round to integer codes; `UNSTABLE_COSINE_MIN` for unstable files.
 const COSINE_MIN: f64 = 0.99;
 const UNSTABLE_COSINE_MIN: f64 = 0.9;
 
@@ -56,8 +56,8 @@ enum Verdict {
     NotMade,
     Refused(String),
     Wrong(String),
-    /// The file rounds so coarsely that ONNX Runtime's own results turn about as far when its floats move by one unit in
-    /// the last place.
+    /// The file rounds so coarsely that ONNX Runtime's own results change about as much when the floats of the file
+    /// change by at most one unit in the last place.
     Unstable(String),
     Right,
 }
@@ -138,8 +138,8 @@ fn options(args: &[String]) -> Result<Options> {
 }
 
 impl Options {
-    /// Whether a file belongs to the sweep: with words, all must match; otherwise a fixed pseudo-random share, and in
-    /// the whole sweep every original model.
+    /// Returns whether a file belongs to the sweep. If words are given, all of them must occur in `MODEL VARIANT`.
+    /// Otherwise a fixed pseudo-random share belongs to it and, without `--tenth`, every original model.
     fn takes(&self, model: &str, variant: &str) -> bool {
         let name = format!("{model} {variant}");
         if !self.words.is_empty() {
@@ -173,8 +173,8 @@ fn folders(context: &Context) -> Result<Vec<PathBuf>> {
     Ok(folders)
 }
 
-/// Returns the judgement of one file, with times if `rounds` is given; `None` if the tool wrote no file. A file is made
-/// once for each set of packages.
+/// Returns the judgement of one file, with times if `rounds` is given; `None` if the tool wrote no file. The file is
+/// made again only after `PACKAGES` has changed.
 fn judged(
     context: &Context,
     tool: &dyn Fn(&[&str]) -> Command,
@@ -224,8 +224,8 @@ impl Row {
         let near = apart <= apart_max.max(TIMES_PEER_APART * number("peer_apart"));
         let angle =
             self.rounds_codes() && cosine >= COSINE_MIN.min(1.0 - TIMES_PEER_APART * (1.0 - number("peer_cosine")));
-        // Rounding changes the results of a deep net. So a result also counts as right if it is as near to that of the
-        // original model as the peer's is.
+        // Rounding changes the results of a deep net. So a result also counts as right if it is as near to the result
+        // of the original model as the peer's result is.
         let faithful = number("to_model") <= number("peer_to_model");
         if near || angle || faithful {
             return Verdict::Right;
@@ -243,7 +243,7 @@ impl Row {
         coded.iter().any(|word| self.variant.contains(word) || self.model.contains(word))
     }
 
-    /// Returns our time and the best peer's, in milliseconds.
+    /// Returns the times of Sardonyx and of the fastest peer, in milliseconds.
     fn times(&self) -> Option<(f64, f64)> {
         let ms = self.judged.as_ref()?.get("ms")?;
         let peers = ["onnxruntime", "openvino"].iter().filter_map(|peer| ms[peer].as_f64());

@@ -1,5 +1,6 @@
-//! models  =>  the tables of launches and of errors in docs/benchmarks.md, between `<!-- NAME: … -->` and `<!-- end of
-//! NAME -->`
+//! models  =>  the tables of launches and of errors in docs/benchmarks.md
+//!
+//! A table lies between the comments `<!-- NAME: … -->` and `<!-- end of NAME -->`.
 
 use crate::context::{Context, Failure, Result, create_dir, read, run, write};
 use crate::models;
@@ -8,8 +9,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Prefixes of the models whose launches are counted: for these families, every variant of export should need equally
-/// few launches.
+/// Prefixes of the names of models whose launches are counted. All exports of one net should need the same number of
+/// launches per layer.
 static COUNTED: &[&str] = &["skel_minilm_l6_", "skel_bert_base_", "skel_llama_tiny_", "skel_gpt2_tiny_"];
 
 /// The models whose errors are measured.
@@ -58,7 +59,8 @@ pub fn fill(context: &Context, section: &str, body: &str) -> Result<()> {
     write(&path, |out| std::io::Write::write_all(out, page.as_bytes()))
 }
 
-/// Returns the largest errors over all data sets and outputs: (compiled to interpreter, expected to interpreter).
+/// Returns the largest absolute differences over all data sets and outputs: (compiled to interpreter, expected to
+/// interpreter).
 fn errors(report: &Value) -> Option<(f64, f64)> {
     if report["failed"].as_u64()? > 0 {
         return None;

@@ -62,8 +62,8 @@ impl Recipe {
     }
 }
 
-/// Returns the `i`-th pseudo-random number, counted from 1: a number in [0, 1) of 24 bits. It is computed by splitmix64
-/// (Steele, Lea and Flood, 2014), which starts from a state that the seed determines.
+/// Returns the `i`-th pseudo-random number, counted from 1: a number in [0, 1) of 24 bits, computed by splitmix64
+/// (Steele, Lea and Flood, 2014) from an initial state that the seed determines.
 fn uniform(seed: u64, i: u64) -> f64 {
     let z = i.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(seed.wrapping_mul(0xD1B5_4A32_D192_ED03));
     let z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

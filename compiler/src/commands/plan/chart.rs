@@ -1,7 +1,7 @@
 //! candidate plans, bytes on links  =>  a self-contained SVG
 //!
 //! A row for each plan shows its time (computing and exchanging), its memory against the limit, and why it lost. Below,
-//! bars show what each link carries in one call of the first plan.
+//! bars show the bytes that each link carries in one call of the first plan.
 
 use super::{lost, name, size};
 use crate::planner::Plans;
@@ -19,7 +19,7 @@ const WHY: f64 = 880.0;
 /// Width of the longest bar; its value is written after it.
 const TIME_WIDTH: f64 = 210.0;
 const MEMORY_WIDTH: f64 = 190.0;
-/// Number of links that are drawn; a large cluster has thousands of similar ones.
+/// Largest number of links that are drawn; a large cluster has thousands of similar links.
 const LINKS_MAX: usize = 24;
 
 const STYLE: &str = "svg{font:13px system-ui,sans-serif;color-scheme:light dark;--ink:#1b1b1f;--page:#fff;--rule:#d33}
@@ -69,7 +69,7 @@ pub fn chart(found: &Plans, comment: &str, memory: Option<u64>, links: &[(String
     out
 }
 
-/// The share of the time that ranks of a pipeline wait for each other, in words.
+/// The text for the share of the time that ranks of a pipeline wait for each other; empty without a pipeline.
 pub fn idle(e: &Estimate) -> String {
     e.bubble.map_or(String::new(), |bubble| format!(", {:.0} % idle", 100.0 * bubble))
 }

@@ -1,22 +1,24 @@
-//! w[r, c], at most two nonzeros in each four adjacent columns  =>  the two and their positions (2:4)
+//! w[r, c], at most two nonzeros in each four adjacent columns of a row  =>  the two and their positions (2:4)
 //!
-//! This is what sparse tensor cores multiply. A position takes two bits. Positions are stored as the lanes of a warp
-//! supply them to an instruction (PTX ISA, "mma.sp"): each 16 rows by 64 columns are a tile, of which each lane has one
-//! word. For floats, lane `4 · (row mod 8) + column / 16` has the positions of 16 columns of this row in the low half,
-//! and of the row eight further down in the high half. For bytes, lane `4 · (row mod 8) + row / 8 + 2 · (column / 32)`
-//! has the positions of 32 columns of one row.
+//! Sparse tensor cores multiply this format. A position takes two bits. Positions are stored as the lanes of a warp
+//! supply them to an instruction (PTX ISA, "mma.sp"): the matrix is divided into tiles of 16 rows by 64 columns, and
+//! each lane has one 32-bit word of a tile. Rows and columns are counted within the tile. For floats, lane
+//! `4 · (row mod 8) + column / 16` has the positions of 16 columns: those of row `row mod 8` in the low half of its
+//! word, and those of row `row mod 8 + 8` in the high half. For bytes, lane
+//! `4 · (row mod 8) + row / 8 + 2 · (column / 32)` has the positions of 32 columns of one row.
 
 use super::{Grid, Part, TYPES, elements, of_floats, type_name};
 use crate::flow::kernel::Container;
 use sardonyx_base::{DType, Dim, Error, Result, Tensor};
 use std::fmt;
 
-/// A matrix of which each four adjacent columns have at most two nonzeros in a row.
+/// A matrix with at most two nonzeros in each four adjacent columns of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TwoOfFour {
-    /// The matrix that the elements of the parameter form.
+    /// How the elements of the parameter form the matrix.
     pub grid: Grid,
-    /// Type of the stored values: that of the parameter, or bf16, to which those of an f32 parameter are rounded.
+    /// Type of the stored values: the type of the parameter, or bf16, to which the values of an f32 parameter are
+    /// rounded.
     pub dtype: DType,
 }
 
@@ -24,9 +26,9 @@ pub struct TwoOfFour {
 pub const TILE_ROWS: i64 = 16;
 /// Number of columns of a tile.
 pub const TILE_COLUMNS: i64 = 64;
-/// Number of rows of a tile that have lanes of their own, or halves of words.
+/// Half of a tile's rows. The same four lanes have the positions of rows r and r + 8.
 pub const HALF_ROWS: i64 = 8;
-/// Number of lanes that have the positions of a row, or of two rows.
+/// Number of consecutive lanes that have the positions of the rows r and r + 8 of a tile.
 const QUAD: i64 = 4;
 
 /// Writes text such as `64x128 strides 128,1 two_of_four bf16`.
@@ -57,19 +59,19 @@ impl TwoOfFour {
         if self.dtype == DType::I8 { DType::I8 } else { DType::F32 }
     }
 
-    /// Returns the number of columns whose positions a word has of one row.
+    /// Returns the number of columns of a row whose positions are in the same word.
     pub fn word_columns(&self) -> i64 {
         if self.dtype == DType::I8 { 32 } else { 16 }
     }
 
-    /// Row and first column of each four columns, row by row.
+    /// Row and first column of each group of four columns, row by row.
     fn fours(&self) -> impl Iterator<Item = (i64, i64)> + use<> {
         let Grid { rows, columns, .. } = self.grid;
         (0..rows).flat_map(move |row| (0..columns / 4).map(move |four| (row, 4 * four)))
     }
 
-    /// Positions of the two elements that are stored of four, in ascending order: all that are not 0, and as many zeros
-    /// as are needed to make two. None if more than two are not 0.
+    /// Positions, in ascending order, of the two elements of a group of four that are stored: the nonzeros, and zeros
+    /// if there are fewer than two nonzeros. `None` if there are more than two.
     fn kept(&self, values: &[f32], (row, column): (i64, i64)) -> Option<[i64; 2]> {
         let is_there = |i: &i64| values[self.grid.place(row, column + i)] != 0.0;
         let found: Vec<i64> = (0..4).filter(is_there).collect();
@@ -93,15 +95,15 @@ impl TwoOfFour {
         Some(Container::plain(dtype, dims.into_iter().map(Dim::constant).collect()))
     }
 
-    /// Dimensions of the words of positions: tiles down and across, the rows that have lanes of their own, and the lanes
-    /// of a quad, which for bytes are two for the columns by two for the rows.
+    /// Dimensions of the words of positions: tiles down, tiles across, `HALF_ROWS`, and the `QUAD` lanes. For bytes,
+    /// the lanes are two dimensions: the two halves of the columns, and rows r and r + 8.
     fn words(&self) -> Vec<i64> {
         let Grid { rows, columns, .. } = self.grid;
         let lanes = if self.dtype == DType::I8 { &[2, 2][..] } else { &[QUAD] };
         [&[rows / TILE_ROWS, columns / TILE_COLUMNS, HALF_ROWS], lanes].concat()
     }
 
-    /// The lane of a quad and the first bit of its word that have the positions of four columns.
+    /// The lane among the `QUAD` lanes of the row, and the first bit in its word, for the positions of four columns.
     fn lane_and_bit(&self, (row, column): (i64, i64)) -> [i64; 2] {
         let (half, of_word) = (row % TILE_ROWS / HALF_ROWS, self.word_columns());
         let word = column % TILE_COLUMNS / of_word;
@@ -111,8 +113,7 @@ impl TwoOfFour {
         }
     }
 
-    /// A copy of a parameter that keeps two of each four columns, chosen by the row and the column; all other elements
-    /// are 0.
+    /// A copy of a parameter that keeps two of each four elements, chosen by their row and column; the others are 0.
     pub fn thinned(&self, parameter: &Tensor) -> Option<Tensor> {
         self.grid.thinned(parameter, |row, column| (row + column / 4 + column) % 4 < 2)
     }
@@ -185,7 +186,7 @@ mod tests {
             let matrix = TwoOfFour { grid: GRID, dtype };
             let parameter = super::super::stored(matrix.parameter_dtype(), vec![32, 128], all.clone());
             let mut values = elements(&matrix.thinned(&parameter).unwrap()).unwrap();
-            // Fours with one nonzero, which may be the last, and with none.
+            // Groups of four with one nonzero, at the last or another position, and with none.
             values[..12].copy_from_slice(&[0.0, 0.0, 0.0, 5.0, 0.0, 6.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]);
             let parameter = super::super::stored(matrix.parameter_dtype(), vec![32, 128], values.clone());
             assert_eq!(TwoOfFour::found(GRID, dtype, &values), Some(matrix));

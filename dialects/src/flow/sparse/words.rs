@@ -92,7 +92,7 @@ impl Words {
         Some(Container::plain(dtype, vec![Dim::constant(n)]))
     }
 
-    /// A copy of a parameter with zeros for the elements that the matrix has no words for.
+    /// A copy of a parameter that the format can store: each row keeps the same number of words, and the others are 0.
     pub fn thinned(&self, parameter: &Tensor) -> Option<Tensor> {
         let columns = self.columns();
         let each = self.longest.min(self.words.checked_div(self.grid.rows).unwrap_or(0));
@@ -130,9 +130,9 @@ impl Words {
     }
 }
 
-/// Row and column of each word, and the number of each row's first word, given the columns of the words of a row. Rows are
-/// filled up with padding (`None`) at their ends to `n_words` words. None if a row has more than `longest` words, or all
-/// rows have more than `n_words`.
+/// Row and column of each word, and the index of each row's first word, followed by `n_words`. `columns` returns the
+/// columns of a row's words. Rows are padded at their ends (`None`), so that there are `n_words` words. The result is
+/// `None` if a row has more than `longest` words, or all rows together more than `n_words`.
 #[allow(clippy::type_complexity)]
 pub(super) fn laid_out(
     rows: i64,

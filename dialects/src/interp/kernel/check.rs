@@ -1,4 +1,4 @@
-//! kernel  =>  E0901 unless all references, types and levels in it are valid
+//! kernel  =>  E0901 if a reference, type or level in it is invalid, E0107 if the interpreter does not support a type
 
 use super::super::numbers::{check_dtype, int_range};
 use crate::flow::kernel::{Body, Kernel, Level, Memlet, Statement, Store};
@@ -69,7 +69,7 @@ fn check_memlet(kernel: &Kernel, memlet: &Memlet, rank: usize, k: usize) -> Resu
     memlet.index.iter().try_for_each(|d| check_symbols(kernel, d, k))
 }
 
-/// Checks that iteration variables exist and that values are earlier integer statements.
+/// Checks that the iteration variables (`%i`) exist and that the values (`$k`) are earlier integer or bool statements.
 fn check_symbols(kernel: &Kernel, dim: &Dim, k: usize) -> Result<()> {
     for symbol in dim.symbols() {
         let ok = match symbol {

@@ -1,4 +1,4 @@
-//! 384*%0 + $2  =>  a polynomial over variable numbers, which is evaluated without name lookups
+//! 384*%0 + $2  =>  a polynomial whose variables are numbered, so that it is evaluated without looking up names
 
 use sardonyx_base::dim::{Atom, Symbol};
 use sardonyx_base::{Dim, Error, Result};

@@ -8,14 +8,15 @@ use crate::flow::kernel::{Body, Kernel};
 use sardonyx_base::{Dim, Result};
 
 pub struct Table {
-    /// The offset that each inner point adds to that of the outer point.
+    /// The offset, in elements, that each inner point adds to the offset at the outer point.
     pub offsets: Vec<i64>,
-    /// The least and the greatest value that the inner points add to each index.
+    /// For each index, the least and the greatest value that the inner points add to it.
     ranges: Vec<(i64, i64)>,
 }
 
 impl Table {
-    /// Computes the table. `None` if the load has a guard, there are no inner points, or an index is not the sum of a
+    /// Computes the table of statement `k` over the extents `walked` of the inner variables. `None` if the statement is
+    /// not a load without a guard, if there are no inner points, or if an index depends on data or is not the sum of a
     /// function of the outer variables and a function of the inner variables.
     pub fn new(
         kernel: &Kernel,

@@ -339,7 +339,7 @@ fn sums(index: &str, m: usize, k: usize) -> Result<Vec<f32>> {
 fn loads_by_tables_read_what_their_indices_say() {
     assert_eq!(sums("%0 + 2*%1", 2, 2).unwrap(), [4.0, 6.0]);
     assert_eq!(sums("4 - %0 - %1", 3, 2).unwrap(), [9.0, 7.0, 5.0]);
-    // The next two indices do not separate into an outer and an inner part; the third one has no inner points.
+    // The next two indices are not sums of an outer and an inner part; the kernel after them has no inner points.
     assert_eq!(sums("%0*%1", 3, 3).unwrap(), [3.0, 6.0, 9.0]);
     assert_eq!(sums("(%0 + %1) floordiv (2)", 2, 3).unwrap(), [4.0, 5.0]);
     assert_eq!(sums("%0 + %1", 3, 0).unwrap(), [0.0; 3]);
@@ -386,7 +386,8 @@ fn attention_sums_at_each_inner_point() {
     let q = f32s(&[3, 2], &[1., 0., 0., 2., -1., 1.]);
     let (k, v) = (f32s(&[2, 2], &[1., 1., 3., 0.]), f32s(&[2, 3], &[1., 2., 3., 10., 20., 30.]));
     let out = floats(&run_kernel(&kernel, &of, &[q, k, v]).unwrap()[0]);
-    // The scores of both keys are 1, 3; 2, 0; 0, -3. Their difference determines the second key's share in each query.
+    // The scores of the two keys are 1 and 3, 2 and 0, 0 and -3 for the three queries. Their difference determines the
+    // weight of the second key.
     for (i, difference) in [2f64, -2., -3.].into_iter().enumerate() {
         let share = 1. / (1. + (-difference).exp());
         for (e, (a, b)) in [(1., 10.), (2., 20.), (3., 30.)].into_iter().enumerate() {

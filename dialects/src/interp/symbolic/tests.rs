@@ -98,7 +98,7 @@ fn comparisons_are_decided_only_where_the_bounds_decide() {
 
 #[test]
 fn bounds_reach_inside_floordiv() {
-    // n = 1 gives floor(-1 / 3) = -1, although n - 2 + 1 is not negative.
+    // n = 1 gives floor(-1 / 3) = -1, and n = 2 gives 0; b - 2 is never negative.
     assert_eq!(map(ScalarFn::Lt, &["(n - 2) floordiv 3", "0"]), None);
     assert_eq!(map(ScalarFn::Lt, &["(b - 2) floordiv 3", "0"]).as_deref(), Some("0"));
 }
@@ -197,7 +197,7 @@ fn what_is_large_symbolic_or_unknown_is_left_alone() {
 
 const N: usize = 4;
 
-/// A graph over vectors of `N` elements, most of whose contents are known.
+/// A graph that computes vectors of `N` elements; the contents of most are known.
 fn random_graph(r: &mut Random) -> Graph {
     use ScalarFn::*;
     let mut g = Graph::default();
@@ -255,7 +255,7 @@ fn all_contents(g: &Graph) -> Vec<Option<Vec<Dim>>> {
     let mut out: Vec<Option<Vec<Dim>>> = vec![];
     for (_, node) in g.values() {
         let args: Vec<Argument<'_>> = node.args.iter().map(|&a| (g.ty(a), out[a.index()].as_deref())).collect();
-        // Inputs, to whose values the symbols are bound, have no contents.
+        // The contents of inputs are unknown, and so are those of the `bind` operations that bind the symbols to them.
         let known = contents(&node.op, &node.ty, &args, &|s| g.symbol_lo(s));
         out.push(known);
     }

@@ -1,5 +1,5 @@
-//! Kernels on one core  =>  tables: contractions as a share of the FMA (multiply-add) peak or of the read bandwidth,
-//! other kernels in elements per nanosecond
+//! Kernels on one core  =>  tables of their rates, most of them also as a share of the FMA (multiply-add) peak or of
+//! the read bandwidth
 //!
 //! Each share is the median over samples of the kernel's rate divided by the rate of a reference loop. The reference
 //! loop uses vectors of the same width as the kernel's CPU level. It is timed directly before and after the kernel,
@@ -57,8 +57,8 @@ fn main() {
                     return cell(*kind, &measured(i));
                 }
                 let whole = measured(i);
-                // Clock-independent measure of time: the amount of work that the FMA peak could do while the kernel
-                // runs.
+                // Time in a unit that does not depend on the clock rate: the number of operations that the peak loop
+                // does while the kernel runs.
                 let time = |i: usize, f: &Figures| shapes[i].work / f.of_peak;
                 let parts: f64 = (i + 1..=i + shapes[i].parts.len()).map(|p| time(p, &measured(p))).sum();
                 let us = shapes[i].work / whole.rate / 1e3;

@@ -13,15 +13,16 @@ use std::arch::x86_64::*;
 pub struct Figures {
     /// Work per nanosecond: floating-point operations (GFLOP/s) or elements.
     pub rate: f64,
-    /// Bytes of weights per nanosecond.
+    /// `Shape::weight_bytes` bytes per nanosecond.
     pub bytes_rate: f64,
+    /// `rate` relative to the rate of a loop of multiply-adds.
     pub of_peak: f64,
-    /// Share of the rate of a plain read of `weight_bytes` bytes.
+    /// `bytes_rate` relative to the rate of a plain read of as many bytes; 0 if there are no bytes.
     pub of_read: f64,
 }
 
 const SAMPLES: usize = 31;
-/// Minimum work of one sample.
+/// Minimum work of one sample, in the unit of `Shape::work`; at most 4000 runs of the kernel are timed together.
 const WORK: f64 = 2e7;
 
 pub fn measure(f: KernelFn, lowered: &Lowered, shape: &Shape, level: Level) -> Figures {
@@ -76,8 +77,8 @@ pub fn measure(f: KernelFn, lowered: &Lowered, shape: &Shape, level: Level) -> F
     Figures { rate: median(0), bytes_rate: median(1), of_peak: median(2), of_read: median(3) }
 }
 
-/// Returns the rate, in 10^9 operations/s, of independent multiply-adds in registers, with the level's fastest
-/// instruction for operand words of the given kind.
+/// Returns the rate, in 10^9 operations/s, of independent multiply-adds in registers, with the instruction that the
+/// level has for operand words of the given kind, else with the f32 multiply-add.
 fn peak(level: Level, words: Words) -> f64 {
     let start = cpu_seconds();
     // SAFETY: `levels` returns only levels that this CPU supports.
@@ -177,7 +178,8 @@ static SHAPES: [u8; 64] = {
     shapes
 };
 
-/// Multiplies tiles of zeros into four accumulator tiles, as a kernel does.
+/// Defines a function that multiplies tiles of zeros into four accumulator tiles, as a kernel does, and returns the
+/// number of operations.
 macro_rules! tiles {
     ($name:ident, $multiply:literal, $operations:literal) => {
         fn $name() -> f64 {

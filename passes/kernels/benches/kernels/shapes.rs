@@ -14,8 +14,8 @@ pub enum Kind {
     Product,
     /// For a product of few rows: the FMA peak or a plain read of the weights, whichever limits its rate more.
     Stream,
-    /// The FMA peak and a plain read of the weights, at the highest CPU level that has an instruction for the kernel's
-    /// operand words.
+    /// The peak of the instruction that multiplies the kernel's operand words, and a plain read of the weights, at the
+    /// highest CPU level for which the kernel has code and that this CPU executes.
     Words,
     /// The FMA peak, and separate kernels that compute the same result one after another.
     Whole,
@@ -189,7 +189,7 @@ fn bias(columns: &str) -> Kernel {
 
 pub fn shapes() -> Vec<Shape> {
     let mut shapes = vec![];
-    // Shapes of MiniLM and BERT base, and a square shape; then shapes with leftover rows and columns.
+    // Shapes of MiniLM and BERT base, and a square shape; then shapes whose rows or columns leave a remainder.
     for size in [
         (128, 384, 384),
         (128, 1536, 384),

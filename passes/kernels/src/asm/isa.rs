@@ -8,14 +8,14 @@ use sardonyx_base::cpu::Arch;
 
 /// Architecture-specific instructions. A tile is a register that is named by its number, not an SSA value.
 pub trait Isa: Sync {
-    /// Whether the architecture has an instruction that scales floats of type `ty` by powers of two.
+    /// Returns whether the architecture has an instruction that scales floats of type `ty` by powers of two.
     fn scales(&self, ty: Ty) -> bool;
 
     /// Returns y · 2^t for integral t, rounded once; 0 in the lanes set in `none`.
     fn scale(&self, asm: &mut Mlir, y: Val, t: Val, none: Option<Val>) -> Val;
 
     /// Rounds each lane to the nearest integer, halves to even, as i32; `None` if no instruction takes so many lanes.
-    /// Numbers outside the range of i32 give an arbitrary one.
+    /// Numbers outside the range of i32 give an arbitrary integer.
     fn nearest(&self, asm: &mut Mlir, a: Val) -> Option<Val>;
 
     /// Returns sums + Σ a · b over the two bf16 in each word of `a` and `b`, whose lanes are typed f32.
@@ -28,8 +28,8 @@ pub trait Isa: Sync {
     /// instruction for it.
     fn dot_words(&self, asm: &mut Mlir, a: Val, b: Val) -> Val;
 
-    /// Returns the table entries indexed by the lowest four bits of each lane, or `None` if no single instruction does
-    /// it.
+    /// Returns the table entries indexed by the lowest four bits of each lane; `None` if no single instruction looks up
+    /// so many lanes.
     fn looked_up(&self, asm: &mut Mlir, table: &[f32; 16], index: Val) -> Option<Val>;
 
     /// Configures the shapes of the tiles from 64 bytes of memory.

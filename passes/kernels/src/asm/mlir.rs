@@ -171,7 +171,7 @@ impl Mlir {
         format!("{signature} {{\n{}{}  llvm.return\n}}\n", self.text.constants, self.text.body)
     }
 
-    /// Returns the function's argument, which must be the first value.
+    /// Returns the function's argument. This must be the first value that the writer creates.
     pub fn argument(&mut self) -> Val {
         self.fresh(Ty::PTR)
     }
@@ -205,7 +205,7 @@ impl Mlir {
         self.def(ty, &text)
     }
 
-    /// Returns x between two numbers; NaN becomes the lower one.
+    /// Clamps x to `lo..=hi`; NaN becomes `lo`.
     pub fn clamp_number(&mut self, x: Val, lo: f64, hi: f64) -> Val {
         let (lo, hi) = (self.float(lo, x.ty), self.float(hi, x.ty));
         let above = self.cmpf(CmpF::Ogt, x, lo);
@@ -214,9 +214,9 @@ impl Mlir {
         self.select(below, x, hi)
     }
 
-    /// A scalar in every lane, for each of these numbers of lanes. Narrow vectors are the first lanes of the widest one:
-    /// LLVM would broadcast the element again for them, on a unit that multiply-adds need, so it is kept from seeing
-    /// what they are the lanes of.
+    /// Broadcasts a scalar to one vector for each number of lanes in `lanes`. A narrower vector is taken from the first
+    /// lanes of the widest one. The arithmetic fence hides from LLVM that the widest vector is a broadcast; otherwise
+    /// LLVM would broadcast the scalar again for each narrower vector, on a port that multiply-adds need.
     pub fn broadcast(&mut self, value: Val, lanes: &[u32]) -> Vec<Val> {
         let widest = lanes.iter().copied().max().unwrap_or(1);
         let whole = self.widen(value, widest);
@@ -238,7 +238,7 @@ impl Mlir {
         self.line(&format!("llvm.call_intrinsic \"{name}\"({}) : ({}) -> ()", names(args), types(args)));
     }
 
-    /// `float_to_int` of vectors in vector instructions: LLVM would scalarise the saturating intrinsic.
+    /// `float_to_int` for vectors, by vector instructions; LLVM would scalarise the saturating intrinsic.
     fn floats_to_ints(&mut self, a: Val, elem: Elem, unsigned: bool) -> Val {
         let bits = elem.bits();
         let (lo, hi) = if unsigned { (0, (1i64 << bits) - 1) } else { (-1 << (bits - 1), (1i64 << (bits - 1)) - 1) };
@@ -264,7 +264,7 @@ impl Mlir {
         self.def(Ty::new(Elem::I16, 1), &format!("llvm.bitcast {mask} : {} to i16", mask.ty.name()))
     }
 
-    /// Rounds f32 to bf16 and returns its bits as an integer. The CPU's instruction flushes subnormals to 0.
+    /// Rounds f32 to bf16 and returns the bits as an integer. CPUs with an instruction for this flush subnormals to 0.
     pub fn bf16_bits(&mut self, v: Val) -> Val {
         let ty = Ty::new(Elem::I16, v.ty.lanes);
         let narrow = if v.ty.lanes == 1 { "bf16".into() } else { format!("vector<{}xbf16>", v.ty.lanes) };

@@ -87,7 +87,7 @@ pub struct Val {
     pub ty: Ty,
 }
 
-/// Text of one function under construction. Constants are defined once each, at its beginning.
+/// Text of one function under construction. Each distinct constant is defined once, at the beginning of the function.
 #[derive(Default)]
 struct Text {
     constants: String,
@@ -163,10 +163,10 @@ pub trait Asm: Sized {
     /// Converts to `elem`; returns the value unchanged if it already has that element type.
     fn cast(&mut self, op: Cast, a: Val, elem: Elem) -> Val;
 
-    /// Converts a float to an integer: truncating, saturating, NaN becomes 0.
+    /// Converts a float to an integer: truncates, saturates, and converts NaN to 0.
     fn float_to_int(&mut self, a: Val, elem: Elem, unsigned: bool) -> Val;
 
-    /// Whether the condition holds in any lane.
+    /// Returns whether the condition holds in any lane.
     fn any(&mut self, c: Val) -> Val;
 
     /// Broadcasts a scalar to `lanes` lanes; a value that already has them is returned unchanged.
@@ -190,7 +190,7 @@ pub trait Asm: Sized {
     /// Stores consecutive elements from one address on, or one element per address, where the mask is true.
     fn masked_store(&mut self, value: Val, address: Val, mask: Val);
 
-    /// Sets the status word of the launch.
+    /// Sets the status word of the launch, at address `status`, to 1.
     fn raise(&mut self, status: Val);
 
     /// Loads one element or consecutive elements if the condition holds; returns 0 otherwise.

@@ -1,9 +1,9 @@
 //! Operations of [`Asm`]  =>  PTX: virtual registers of one thread, branches and labels
 //!
 //! Booleans are predicates. Integers of 8 and 16 bits are held in 32-bit registers whose upper bits are undefined; they
-//! are extended before any operation that depends on those bits. f16 is held in a 16-bit register and only loaded,
-//! stored and converted to and from f32. Arithmetic rounds to nearest, without contraction and without flushing to
-//! zero.
+//! are extended before any operation that depends on those bits. f16 is held in a 16-bit register and is only moved,
+//! selected and converted; arithmetic is done in f32. Arithmetic rounds to nearest, without contraction and without
+//! flushing to zero.
 
 mod control;
 mod division;

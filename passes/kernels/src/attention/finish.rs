@@ -42,9 +42,9 @@ impl Item<'_> {
         });
     }
 
-    /// Sets a row's maximum and total. Returns exp(-inf - shift) if every key is hidden, else 0. The caller adds it to
-    /// the row's total and mixtures, which lack this term because the loops over keys replace the shift by 0 in that
-    /// case.
+    /// Sets a row's maximum and total. Returns exp(-inf - shift) if every key is hidden, else 0. This term is added to
+    /// the row's total here and to the row's mixtures by the caller, because the loops over keys replace the shift by 0
+    /// if every key is hidden.
     fn totals(&self, asm: &mut Mlir, point: &mut Point, row: Val, some: Val, hidden: Option<Val>) -> Val {
         let plan = self.plan;
         let [max, total] = [State::Max, State::Total].map(|what| {
@@ -64,7 +64,8 @@ impl Item<'_> {
         extra
     }
 
-    /// Factor that a row's mixtures are multiplied by: the reciprocal of the kernel's divisors of weights and of sums.
+    /// Returns the factor by which a row's mixtures are multiplied: the reciprocal of the product of the kernel's
+    /// divisors (of the weights and of the sums); `None` if the kernel has no divisor.
     fn factor(&self, asm: &mut Mlir, point: &mut Point, some: Val) -> Option<Val> {
         let unit = asm.float(1.0, Ty::F32);
         let mut divisor = None;
@@ -83,7 +84,7 @@ impl Item<'_> {
         divisor.map(|d| asm.bin(Bin::DivF, unit, d))
     }
 
-    /// Whether the level has masked instructions for the stores and for the loads that they need.
+    /// Returns whether the CPU level has masked instructions for the stores and for the loads that these depend on.
     fn store_masks(&self) -> bool {
         let stores = &self.cx.def.stores;
         let needed = stores.iter().flat_map(|w| [vec![w.value], access_values(&w.access)].concat()).collect();

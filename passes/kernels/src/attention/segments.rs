@@ -15,10 +15,10 @@ use sardonyx_dialects::scalar::ScalarFn;
 /// Kernel whose keys are given by tables of first keys and lengths.
 #[derive(Clone, Debug)]
 pub struct Segments {
-    /// Kernel of one run: `first` is set from outside, and every key that it visits exists.
+    /// Kernel of one run: the caller sets the value of statement `first`, and every visited key exists.
     pub def: KernelDef,
-    /// Statements of the position of a row's first key and of its number of keys, and the limit that both are checked
-    /// against.
+    /// Statements of the position of a row's first key and of the row's number of keys, and the limit that their sum
+    /// must not exceed.
     first: usize,
     length: usize,
     limit: Size,
@@ -40,7 +40,7 @@ impl Segments {
         let (inside, length) = def.body.iter().enumerate().find_map(compares)?;
         let mut first: Option<(usize, Size)> = None;
         let mut new = def.clone();
-        // Alternatives for absent keys are dropped: every key of a run exists.
+        // The values selected for absent keys are dropped: every key of a run exists.
         let mut is = (0..def.body.len()).collect::<Vec<usize>>();
         for (k, step) in def.body.iter().enumerate() {
             match &step.op {
@@ -117,7 +117,8 @@ pub fn emit(cx: &Cx<Mlir>, asm: &mut Mlir, plan: &Plan, segments: &Segments) {
     });
 }
 
-/// Returns the rows of a chunk from `row` on that have the same keys as an item, and the row after them.
+/// Returns the item of the consecutive rows of a chunk that begin at `row` and have the same keys as this row, and the
+/// row after them.
 fn segment<'a>(cx: &Cx<Mlir>, asm: &mut Mlir, chunk: &Item<'a>, segments: &Segments, row: Val) -> (Item<'a>, Val) {
     let (zero, one) = (asm.i64(0), asm.i64(1));
     let keys = |asm: &mut Mlir, row: Val| {
@@ -160,12 +161,12 @@ fn segment<'a>(cx: &Cx<Mlir>, asm: &mut Mlir, chunk: &Item<'a>, segments: &Segme
 }
 
 impl Item<'_> {
-    /// Attention of all rows of the item over all of its keys, block by block. `kept` identifies the keys in scratch,
-    /// which are transposed once rather than per chunk of rows. Returns the number that identifies the keys left there,
-    /// or -1.
+    /// Emits the attention of all rows of the item over all keys of the item, block by block. `kept` identifies the
+    /// transposed keys in scratch, so that consecutive chunks of rows with the same keys share them. Returns the number
+    /// that identifies the keys in scratch afterwards, or -1 if these cannot be reused.
     pub fn run(&self, asm: &mut Mlir, kept: Val) -> Val {
         let (zero, block, none) = (asm.i64(0), asm.i64(BLOCK), asm.i64(-1));
-        // The number that identifies computed keys does not distinguish runs.
+        // If the keys are staged, the number that identifies them does not distinguish runs.
         let keys = match (&self.plan.walked, &self.plan.keys) {
             (Walked::Segments(_) | Walked::Lists(_), None) => none,
             (Walked::All, _) | (Walked::Segments(_) | Walked::Lists(_), Some(_)) => self.keys_number(asm),
@@ -174,8 +175,8 @@ impl Item<'_> {
         let other = asm.cmpi(CmpI::Ne, keys, kept);
         let unknown = asm.cmpi(CmpI::Eq, keys, none);
         let other = asm.bin(Bin::OrI, other, unknown);
-        // Runs of one sequence may differ in their number of rows; with a single group, every panel overwrites the
-        // first one in scratch.
+        // If the rows are a single group, all panels share one location in scratch, so keys that an earlier run of the
+        // same sequence has transposed cannot be reused.
         let other = asm.bin(Bin::OrI, other, self.alone);
         asm.for_loop((zero, self.n_keys, block), &[], |asm, j0, _| {
             let left = asm.bin(Bin::SubI, self.n_keys, j0);

@@ -1,7 +1,7 @@
 //! queries by a panel of keys => scores; powers by values => mixtures: both products of bf16 pairs, in AMX tiles
 //!
-//! Tiles always have 16 rows. Scratch after a group's last row holds arbitrary numbers, and the results of those rows
-//! are not read. Words after the last key are 0 in both operands.
+//! Tiles always have 16 rows. If a group has fewer, the remaining rows in scratch hold arbitrary numbers, and their
+//! results are not read. Words after the last key are 0 in both operands.
 
 use super::plan::{Plan, SCORE_STEP, TILE, WIDTH};
 use super::{Group, Item, Keys, State, at, ceildiv};
@@ -9,12 +9,12 @@ use crate::asm::{Asm, Bin, CmpI, Elem, Mlir, Ty, Val};
 use crate::contract::tiles::{between, shapes};
 use crate::cx::Cx;
 
-/// Numbers of the tiles: accumulators of 32 columns, operand A, the halves of operand B.
+/// Numbers of the tiles: two accumulators of 16 columns each, operand A, and the two halves of operand B.
 const SUMS: [u8; 2] = [0, 1];
 const LEFT: u8 = 2;
 const RIGHT: [u8; 2] = [3, 4];
 
-/// Operand in memory: its address, and the floats from one row to the next.
+/// Operand or accumulator in memory: its address, and the number of floats from one row to the next.
 #[derive(Clone, Copy)]
 struct Factor {
     at: Val,
@@ -108,7 +108,7 @@ fn each_sum(asm: &mut Mlir, how: impl Fn(&mut Mlir, u8, Val, Val), place: Factor
     }
 }
 
-/// Adds left · right over `n` tiles of words to the accumulators.
+/// Adds left · right to the accumulators, over `n` tiles of words along the reduction.
 fn products(asm: &mut Mlir, n: Val, left: Factor, right: Factor) {
     let (zero, one) = (asm.i64(0), asm.i64(1));
     let strides = [left, right].map(|f| asm.i64(4 * f.step));

@@ -19,16 +19,17 @@ pub struct PtxModule {
     /// Name of the module in the artifact: that of the target, such as `sm_80`, or `sm_80~1` for candidate 1.
     pub name: String,
     kernels: Vec<PtxKernel>,
-    /// By kernel: its key and the name of its tile, if the tile was selected: by name if tiles were measured, by number
-    /// for a candidate.
+    /// For each kernel whose tile was selected, its key and the name of this tile. Measured tiles are selected by name,
+    /// candidates by number.
     selected: Vec<Option<(String, String)>>,
     /// True if the tiles are candidates, which are to be measured.
     is_candidate: bool,
 }
 
 impl PtxModule {
-    /// Emits one entry for each kernel of the plan, in the order of `lowered`. Errors: E0110 for a tile that a kernel
-    /// cannot have, E0202, E0901.
+    /// Emits one entry for each kernel of the plan, in the order of `lowered`. Errors: E0110 for a measured tile that a
+    /// kernel cannot have, E0202 for a grid that overflows, E0901 for a launch beyond the device's limits or one that a
+    /// plan cannot describe.
     pub fn emit(plan: &Plan, lowered: &[Lowered], target: Target, tiles: Tiles) -> Result<PtxModule> {
         let named = plan.kernels.iter().zip(lowered).enumerate();
         let emit = |(i, ((symbol, _), l)): (usize, (&(String, _), &Lowered))| {

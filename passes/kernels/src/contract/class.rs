@@ -15,8 +15,8 @@ use sardonyx_base::Dim;
 const ROWS: f64 = 4.0;
 /// Overhead of starting a loop over k, in iterations.
 const BEGIN: f64 = 2.0;
-/// Rate factors: A is not contiguous along K; B is not contiguous along K nor stored like a panel; each column has its
-/// own A.
+/// Factors of the rate if A is not contiguous along K, if B is neither contiguous along K nor stored like a panel, and
+/// if each column has its own A.
 const FACTOR_APART: f64 = 0.35;
 const ROWS_APART: f64 = 0.65;
 const DIAGONAL: f64 = 0.6;
@@ -66,8 +66,8 @@ impl CpuPlan for Plan {
     }
 }
 
-/// Loops over batch, groups of chunks of rows, strips of columns, chunks, rows, reduction, columns. Chunks of several
-/// slabs are modelled as groups of their own.
+/// Returns the loops over batch, slabs, groups of chunks of rows, strips of columns, chunks, slabs of a chunk, rows,
+/// reduction and columns. One step of the outer loop over the last slab variable covers the slabs of `GROUP` chunks.
 fn loops(def: &KernelDef, plan: &Plan, params: &[i64]) -> Vec<Loop> {
     let paired = plan.is_paired(def).eval_params(params).is_ok_and(|p| p == 1);
     let strip = if paired { 2 * WIDTH } else { WIDTH };

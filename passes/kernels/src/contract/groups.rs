@@ -106,7 +106,8 @@ fn factors(def: &KernelDef, part: usize) -> Option<[usize; 2]> {
     Some([narrow(args[0]), narrow(args[1])])
 }
 
-/// Unpacks the words of a cell, in the order of the reduction. Bytes expanded from nibbles are scaled by 16.
+/// Unpacks a cell into words, in the order of the reduction. For `Quads`, codes of 4 bits become bytes that are 16
+/// times the codes.
 pub fn words(asm: &mut Mlir, cell: Val, dtype: DType, words: Words) -> Vec<Val> {
     match (words, dtype) {
         (Words::Quads, DType::I4) => {
@@ -127,7 +128,8 @@ pub fn words(asm: &mut Mlir, cell: Val, dtype: DType, words: Words) -> Vec<Val> 
     }
 }
 
-/// Four bits of each lane as a signed number; uses a table lookup if the CPU has an instruction for it.
+/// Returns four bits of each lane, from bit `first` on, as a signed number in f32; uses a table lookup if the CPU has
+/// an instruction for this.
 fn nibble(asm: &mut Mlir, cell: Val, first: i64) -> Val {
     let by = asm.int(first, cell.ty);
     let index = if first == 0 { cell } else { asm.bin(Bin::ShRUI, cell, by) };
@@ -138,7 +140,7 @@ fn nibble(asm: &mut Mlir, cell: Val, first: i64) -> Val {
     }
 }
 
-/// A bit field of each lane as a signed number.
+/// Returns `bits` bits of each lane, from bit `first` on, as a signed number in f32.
 fn signed(asm: &mut Mlir, cell: Val, first: i64, bits: i64) -> Val {
     let (left, right) = (asm.int(32 - bits - first, cell.ty), asm.int(32 - bits, cell.ty));
     let high = asm.bin(Bin::ShLI, cell, left);
@@ -147,7 +149,7 @@ fn signed(asm: &mut Mlir, cell: Val, first: i64, bits: i64) -> Val {
 }
 
 impl Plan {
-    /// Element type of the accumulator that sums all groups.
+    /// Element type of the accumulator of all groups, or of the only accumulator if there are no groups.
     pub fn sum(&self) -> Elem {
         if self.folds.is_empty() { self.words.sum() } else { Elem::F32 }
     }
@@ -157,7 +159,7 @@ impl Plan {
         def.reads[self.b().buffer].dtype
     }
 
-    /// Number of a panel's rows in one cell.
+    /// Number of rows of a panel that one cell holds, or one word if there are no groups.
     pub fn cell_rows(&self, def: &KernelDef) -> i64 {
         match self.folds.is_empty() {
             true => self.words.depth(),
@@ -252,7 +254,7 @@ pub fn added<A: Asm>(cx: &Cx<A>, asm: &mut A, point: &mut Point, k: usize, sum: 
     }
 }
 
-/// Statements that the fold needs and that do not depend on the group's accumulator.
+/// Returns the statements that the fold depends on and that do not themselves depend on the group's accumulator.
 pub fn before(def: &KernelDef, fold: &Fold) -> Vec<usize> {
     let (mut open, mut found, mut after) = (vec![fold.value], vec![], vec![fold.part]);
     while let Some(k) = open.pop() {

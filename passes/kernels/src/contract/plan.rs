@@ -14,8 +14,8 @@ pub const WIDTH: i64 = 32;
 /// Rows of a work item of f32: a multiple of every level's block size.
 const CHUNK: i64 = 48;
 
-/// Up to this many leftover rows are added to other work items, to avoid an item with few rows, which would read a
-/// panel like a full one.
+/// Up to this many remaining rows are distributed over the full work items, because an item with few rows would read as
+/// much of B as a full one.
 const MORE: i64 = 12;
 
 /// Number of chunks of rows that process all panels together, while their A stays in the second-level cache.
@@ -98,7 +98,8 @@ pub struct Sum {
 }
 
 impl Roles {
-    /// Operand B of the first reduction; those of the other reductions differ only in their location.
+    /// Operand B of the first reduction. In a plan, those of the other reductions differ only in their buffers and
+    /// offsets.
     pub fn b(&self) -> &Access {
         &self.sums[0].b
     }
@@ -174,7 +175,7 @@ fn found(def: &KernelDef, factors: Option<Factors>, depth: i64) -> Vec<(i64, Rol
     factors[0].1.into_iter().filter(common).filter_map(as_a).collect()
 }
 
-/// Reductions whose operands are all of one of these types.
+/// Returns every reduction and its two operands, if all reductions and operands have the same type, one of `dtypes`.
 fn factors(def: &KernelDef, dtypes: &[DType]) -> Option<Factors> {
     let sum = |(reduce, s): (usize, &Step)| match s.op {
         Op::Reduce { arg, .. } => Some((reduce, arg)),
@@ -191,7 +192,8 @@ fn factors(def: &KernelDef, dtypes: &[DType]) -> Option<Factors> {
     sums.iter().map(factors).collect()
 }
 
-/// Reductions whose operands are widened to `sum`; returns the narrow statements as the operands.
+/// Returns every reduction and its two operands before they are widened to `sum`, if all operands are widened from one
+/// of `types`.
 fn widened_factors(def: &KernelDef, sum: DType, types: [&[DType]; 2]) -> Option<Factors> {
     let narrow = |k: usize| match def.body[k].op {
         Op::Convert(from, Conversion::Value) if types.concat().contains(&def.body[from].dtype) => Some(from),
@@ -210,7 +212,7 @@ pub fn plain(def: &KernelDef, k: usize) -> Option<&Access> {
     }
 }
 
-/// Whether a computed part depends on the variable; only batch variables are allowed to.
+/// Returns whether a computed part of the access depends on the variable, which must then be a batch variable.
 fn computed_with(access: &Access, var: usize) -> bool {
     access.computed.iter().any(|c| c.expr.variables().contains(&var))
 }
@@ -256,7 +258,7 @@ pub fn roles(def: &KernelDef, a: &Access, sums: Vec<Sum>, depth: i64) -> Option<
     Some((total, Roles { a: a.clone(), root: None, sums, batch, m, n, k, around, diagonal }))
 }
 
-/// Whether two B operands differ only in their buffers and offsets.
+/// Returns whether two B operands differ only in their buffers and offsets.
 fn lies_alike(def: &KernelDef, one: &Access, other: &Access) -> bool {
     let strides = |a: &Access| a.coords.iter().map(|c| c.strides.clone()).collect::<Vec<_>>();
     let storage = |a: &Access| def.reads[a.buffer].clone();
@@ -294,7 +296,7 @@ pub fn blocked(def: &KernelDef, roles: Roles, words: Words, folds: Vec<Fold>) ->
         roles.m.is_some() && form != Form::Copied && alone && !computed(*v)
     };
     let (slabs, batch) = roles.batch.iter().copied().partition(is_slab);
-    // The epilogue needs the results of several reductions together, so each waits in a tile.
+    // The epilogue needs the results of all reductions at once, so each reduction stores its results to a tile.
     plan.direct = roles.sums.len() == 1 && epilogue_is_short(def, roles);
     (plan.slabs, plan.roles.batch) = (slabs, batch);
     if let Some(root) = plan.root {
@@ -304,8 +306,8 @@ pub fn blocked(def: &KernelDef, roles: Roles, words: Words, folds: Vec<Fold>) ->
     Some(plan)
 }
 
-/// Returns whether the reduction variables index the rows of the panels, and every block of as many columns as a panel
-/// has is exactly one panel in memory.
+/// Returns whether the reduction variables enumerate the rows of the panels in order, and whether n enumerates their
+/// columns from a multiple of the panel width on.
 fn panels_fit(def: &KernelDef, b: &Access, panels: Panels, n: usize) -> bool {
     let (rows, columns) = (&b.coords[0], &b.coords[1]);
     let whole = |s: Size| s.as_const().is_some_and(|c| c % panels.width == 0);
@@ -383,18 +385,19 @@ impl Plan {
         self.columns(def).ceildiv(&Dim::constant(WIDTH))
     }
 
-    /// Whether one or two rows process the panels of several reductions at a time.
+    /// Returns whether a block of one or two rows processes the panels of several reductions together.
     pub fn takes_sums_together(&self) -> bool {
         self.sums.len() > 1 && self.form == Form::Panels && self.folds.is_empty() && self.slabs.is_empty()
     }
 
-    /// 1 if there are one or two rows, which process two packed panels at a time; else 0.
+    /// Returns 1 if there are one or two rows and a work item processes two packed panels together; else 0.
     pub fn is_paired(&self, def: &KernelDef) -> Dim {
         let wide = def.extent(self.n).as_const().is_some_and(|n| n >= 2 * WIDTH);
         match (self.form, self.m) {
             _ if self.root.is_some() || self.takes_sums_together() => Dim::constant(0),
             (Form::Panels, None) if wide => Dim::constant(1),
-            // Adding 1 keeps the divisor positive: without rows there is no work item.
+            // 3 / (m + 1) is 1 for m = 1 and m = 2, and 0 for larger m. The value for m = 0 does not matter, because
+            // there is no work item without rows.
             (Form::Panels, Some(m)) if wide && self.slabs.is_empty() => {
                 let behind = def.extent(m).dim() + Dim::constant(1);
                 Dim::constant(3).floordiv(&behind)
@@ -420,8 +423,8 @@ impl Plan {
         def.extent(self.k).as_const().unwrap_or(0).div_euclid(self.cell_rows(def))
     }
 
-    /// Rows of a work item, not counting those added to avoid a short last item. With narrow elements A is smaller and
-    /// its products are faster, so a panel is read for more rows.
+    /// Rows of a work item, not counting rows that are added to avoid a short last item. With narrow elements, A is
+    /// smaller and the products are faster, so that more rows share each read of a panel.
     pub fn chunk(&self) -> i64 {
         match self.words {
             Words::Singles => CHUNK,
@@ -451,7 +454,8 @@ impl Plan {
         slabs.min(def.extent(*last).as_const().unwrap_or(chunk)).max(1)
     }
 
-    /// Number of work-item steps along each slab variable, and the number of chunks of rows.
+    /// Number of chunks along each slab variable, and along the rows. A chunk covers several points of the last slab
+    /// variable, and one point of the others.
     pub fn chunk_extents(&self, def: &KernelDef) -> Vec<Dim> {
         let mut extents: Vec<Dim> = self.slabs.iter().map(|v| def.extent(*v).dim()).collect();
         if let Some(last) = extents.last_mut() {

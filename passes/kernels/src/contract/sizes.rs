@@ -1,4 +1,4 @@
-//! rows that are left  =>  rows of the next block, by the vector registers of a CPU level and the kind of words
+//! remaining rows  =>  rows of the next block, given the vector registers of a CPU level and the kind of words
 
 use crate::asm::{Asm, Bin, CmpI, Mlir, Val};
 use crate::words::Words;
@@ -10,10 +10,10 @@ use std::collections::BTreeSet;
 pub struct Blocks {
     /// Rows of the largest block that fits the registers.
     pub(super) usual: i64,
-    /// Up to this many leftover rows are computed as a single block, so the panel is read only once.
+    /// Up to this many remaining rows are computed as a single block, so that these rows read the panel only once.
     exact: i64,
-    /// In blocks of up to this many rows, multiply-adds wait for the previous ones into the same accumulators: a
-    /// remainder of that size takes rows from the block before.
+    /// In blocks of up to this many rows, a multiply-add waits for the previous one into the same accumulator. If only
+    /// so few rows would remain after a block of `usual` rows, that block has `exact` rows instead.
     slow: i64,
 }
 

@@ -14,7 +14,7 @@ impl Item<'_> {
         asm.element(self.cx.launch.scratch, before, Elem::I8)
     }
 
-    /// Address of the row in the staged operand.
+    /// Address in the staged operand of row `row` of the work item, at the current slab.
     pub fn staged_at(&self, asm: &mut Mlir, row: Val) -> Val {
         let (cx, plan) = (self.cx, self.plan);
         let (mut at, zero) = (self.point.clone(), asm.i64(0));
@@ -30,8 +30,8 @@ impl Item<'_> {
         asm.element(base, start, plan.a_element(cx.def))
     }
 
-    /// Computes operand A for the rows of the work item, all of its slabs (outer points besides rows and columns), and
-    /// the channels of its panel.
+    /// Computes operand A for the rows of the work item and all its slabs (outer points besides rows and columns). A
+    /// depthwise convolution computes the channels of its panel only, any other contraction all channels.
     pub fn stage(&self, asm: &mut Mlir) {
         let Some(staged) = &self.plan.staged else { return };
         let zero = asm.i64(0);

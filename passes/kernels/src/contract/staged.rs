@@ -69,8 +69,8 @@ pub fn padded_load(def: &KernelDef, k: usize) -> Option<&Access> {
 }
 
 impl Staged {
-    /// How operand A of a plan is staged, and the access that reads it from scratch; `plan.a` is the load it is
-    /// computed from.
+    /// Returns how operand A of a plan is staged, and the access that reads A from scratch. `plan.a` is the load that A
+    /// is computed from. `None` if the operand has no supported layout or is too large.
     pub fn new(def: &KernelDef, plan: &Plan, root: usize) -> Option<(Staged, Access)> {
         let load = &plan.a;
         let channels = if plan.diagonal { plan.n } else { plan.k };
@@ -97,7 +97,7 @@ impl Staged {
             axes.push(found);
         }
         axes.extend(moving.into_iter().map(|v| Axis { outer: Some((v, 1)), tap: None, stride: 0 }));
-        // The pixels of a line are the innermost axis.
+        // The axis of the pixels of a line (the rows) is the innermost one.
         axes.sort_by_key(|a| a.outer.map_or(0, |(v, _)| if Some(v) == plan.m { 2 } else { 1 }));
         let mut stride = columns;
         for axis in axes.iter_mut().rev() {
@@ -136,9 +136,9 @@ fn parts(def: &KernelDef, root: usize) -> Vec<usize> {
     parts.into_iter().collect()
 }
 
-/// Returns the axis of the reduction variable `tap`. If its windows overlap for adjacent values of a variable in
-/// `moving`, both variables share the axis: every index then contains the same combination of them, and equal values of
-/// it denote the same element.
+/// Returns the axis of the reduction variable `tap`. If the windows of adjacent values of a variable in `moving`
+/// overlap along `tap`, both variables share the axis: every index contains the same linear combination of the two, and
+/// equal values of this combination denote the same element.
 fn axis(def: &KernelDef, (load, places): (&Access, &[&Dim]), tap: usize, moving: &[usize]) -> Option<Axis> {
     let taps = def.extent(tap).as_const()?;
     let overlap = |(s, d): &(i64, i64)| *s <= (taps - 1).saturating_mul(*d) && (*s == 1 || *d == 1);
@@ -149,7 +149,8 @@ fn axis(def: &KernelDef, (load, places): (&Access, &[&Dim]), tap: usize, moving:
     Some(Axis { outer: None, tap: Some((tap, 1)), stride: 0 })
 }
 
-/// Steps s and d of two variables, if the load and every index contain s · u + d · t or neither variable.
+/// Returns steps s and d of two variables, if the load's index contains them only in a multiple of s · u + d · t, and
+/// every index in `places` contains s · u + d · t or neither variable.
 fn together(load: &Access, places: &[&Dim], [u, t]: [usize; 2]) -> Option<(i64, i64)> {
     let mut found = None;
     for place in places {

@@ -3,9 +3,9 @@
 //! Panels of words have the layout that the instructions read: 16 rows by 16 columns are a tile, with rows 128 bytes
 //! apart. A tile of A is 64 bytes of each of 16 rows, read in place. Four tiles accumulate 32 rows by 32 columns.
 //!
-//! The number of rows of the tiles is configured once per kernel; a block with another number of rows configures it for
-//! itself and then restores it. If the last words along k do not fill a tile, they are copied to scratch for both
-//! operands, padded with zeros.
+//! The number of rows of the tiles is configured once per call. A block with an incomplete tile configures its own
+//! number and then restores the previous one. If the last words along k do not fill a tile, they are copied to scratch
+//! for both operands, padded with zeros.
 
 use super::plan::{Plan, WIDTH};
 use super::{Columns, Item, Panel, Start};
@@ -37,9 +37,9 @@ const B_REST: i64 = ROWS * PANEL_BYTES;
 /// Bytes of scratch for the tile configuration and for the padded last words of A and B.
 pub const SCRATCH_BYTES: i64 = SHAPES + A_REST + B_REST;
 
-/// Whether a plan can accumulate in tiles, on a CPU that has them. Contractions with fewer rows or words than a
-/// quarter of a tile are left to vectors, and so are those with an incomplete last word, which would read from the
-/// next row.
+/// Returns whether a plan can accumulate in tiles, on a CPU that has them. Vectors compute contractions that have fewer
+/// rows, or fewer words along k, than a quarter of a tile, and those with an incomplete last word, because a tile would
+/// read the rest of this word from the next row.
 pub fn fits(plan: &Plan, def: &KernelDef) -> bool {
     let rows = plan.m.map(|m| def.extent(m).as_const().unwrap_or(ROWS));
     let whole = def.extent(plan.k).as_const().is_some_and(|k| k % plan.words.depth() == 0);
@@ -97,7 +97,7 @@ fn shape(cx: &Cx<Mlir>, asm: &mut Mlir, plan: &Plan, rows: Val) {
     let first = asm.bin(Bin::MinSI, rows, tile);
     let second = asm.bin(Bin::SubI, rows, first);
     let second = asm.bin(Bin::MaxSI, second, one);
-    // Sets one byte for each tile.
+    // A number in which byte t is 1 for each of the given tiles t, and 0 for the others.
     let bytes = |tiles: &[u8]| tiles.iter().fold(0i64, |bits, t| bits | 1 << (8 * t));
     let of = |asm: &mut Mlir, rows: Val, i: usize| {
         let bytes = asm.i64(bytes(&[&SUMS[i][..], &[A[i]]].concat()));
@@ -122,7 +122,7 @@ pub fn shapes(asm: &mut Mlir, memory: Val, rows: Val) {
     asm.isa.configure_tiles(asm, memory);
 }
 
-/// Address of byte `at` of the tiles' scratch, which follows that of the plan.
+/// Address of byte `at` of the tiles' scratch, which is the last part of the plan's scratch.
 fn rest(cx: &Cx<Mlir>, asm: &mut Mlir, plan: &Plan, at: i64) -> Val {
     let behind = plan.scratch_bytes(cx.def) - sardonyx_base::Dim::constant(SCRATCH_BYTES - at);
     let behind = cx.dim(asm, &behind);
@@ -174,7 +174,8 @@ impl Item<'_> {
     }
 }
 
-/// Addresses of one step's operands: A, its bytes from row to row, and the panel.
+/// Operands of one step along k: the address of A and the bytes from one row of A to the next, and the address of the
+/// panel's rows.
 struct Step {
     a: Val,
     row_bytes: Val,
@@ -306,14 +307,15 @@ impl Panel<'_, '_> {
         Step { a, row_bytes: asm.i64(ROW_BYTES), b }
     }
 
-    /// Whether a panel is too long for the first-level cache, so that the next one is prefetched meanwhile.
+    /// Returns whether a panel is too long for the first-level cache, so that the next panel is prefetched while this
+    /// one is used.
     fn fetches_in_tiles(&self) -> bool {
         self.item.plan.panel_rows(self.item.cx.def) >= super::block::FETCHED_ROWS
     }
 }
 
-/// Prefetches `step` bytes of the next panel for each of 16 panel rows from `first` on: one cache line each, and
-/// a second one if `step` is larger than a line, because few rows of A share the panel.
+/// Prefetches `step` bytes of the next panel for each of 16 panel rows from `first` on: one cache line for each row,
+/// and a second one if `step` is larger than a line, which happens if few rows of A share the panel.
 fn fetch(asm: &mut Mlir, next: Val, first: Val, step: Val) {
     let line = asm.i64(64);
     let lines = |asm: &mut Mlir, behind: i64| {

@@ -34,7 +34,7 @@ fn loads(kernel: &Kernel) -> Vec<(usize, bool)> {
     found
 }
 
-/// The load that codes are multiplied by.
+/// Returns the load that the codes loaded by `code` are multiplied by.
 fn left(kernel: &Kernel, code: usize) -> Option<(usize, &Memlet)> {
     let narrow = |k: usize| match kernel.body[k].body {
         Body::Convert(from, _) => from,

@@ -54,10 +54,10 @@ pub fn products(kernel: &Kernel) -> Option<Vec<[usize; 2]>> {
     summed.map(factors).collect()
 }
 
-/// The operands of a contraction that would be read faster in panels, provided that they are constant, which the caller
-/// checks. Each must be read by one load, at an index that depends on all inner variables and on outer variables that
-/// the common operand does not depend on; all sizes must be constant. `None` also if the packed kernel has no fast path
-/// on the target.
+/// Returns how to pack the operands of a contraction that are read faster in panels; the caller checks that they are
+/// constant. An operand may be read only by loads that are multiplied by the common operand, at indices that depend on
+/// the inner variables and on outer variables that the common operand does not depend on; all sizes must be constant.
+/// `None` for other kernels, and if the packed kernel has no fast path on the target.
 pub fn packable(kernel: &Kernel, target: Target) -> Option<Packable> {
     match kernel.class() {
         Class::Contract => {}
@@ -81,7 +81,7 @@ pub fn packable(kernel: &Kernel, target: Target) -> Option<Packable> {
     };
     let best = found.filter(|p| is_blocked(p, target)).max_by_key(along_lanes)?;
     let packed = lower(&best.kernel).ok()?;
-    // A kernel that CPUs do not compute in blocks is packed for a GPU.
+    // A packed kernel without a blocked plan for CPUs is packed for a GPU, so the estimates for CPUs do not apply.
     (packed.words().is_none() || packed.pace().worth() >= worth(kernel)).then_some(best)
 }
 
@@ -90,7 +90,8 @@ fn is_blocked(packable: &Packable, target: Target) -> bool {
     lower(&packable.kernel).is_ok_and(|l| l.is_blocked(target))
 }
 
-/// Estimated speed of a kernel's code; columns that are not contiguous in the result are written one by one.
+/// Estimated speed of a kernel's code. The estimate is lower if columns are not contiguous in the result, because they
+/// are then written one by one.
 fn worth(kernel: &Kernel) -> f64 {
     lower(kernel).map_or(0.0, |lowered| lowered.pace().worth())
 }

@@ -16,8 +16,8 @@ pub fn index(asm: &mut Ptx, number: Val) -> Val {
     asm.cast(Cast::ExtUI, number, Elem::I64)
 }
 
-/// Outer variables of point `number`, with the last one as the fastest index. A 64-bit division costs a GPU about four
-/// times as much as a 32-bit one, so the number of points decides which one is used, uniformly for all threads.
+/// Outer variables of point `number`, with the last one as the fastest index. On a GPU, a 64-bit division costs about
+/// four times as much as a 32-bit division. All threads use 32-bit divisions if the number of points is at most 2^32.
 pub fn outer_point(cx: &Cx<Ptx>, asm: &mut Ptx, number: Val) -> Vec<Option<Val>> {
     let extents: Vec<Val> = (0..cx.def.outer.len()).map(|v| cx.extent(asm, v)).collect();
     let points = outer_points(cx.def);

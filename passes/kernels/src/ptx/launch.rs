@@ -20,7 +20,7 @@ pub struct GpuLaunch {
 /// Matrix or stack of matrices in a buffer, of which an instruction copies whole tiles (`cuTensorMapEncodeTiled`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TensorMap {
-    /// Index of the buffer among those of the kernel, of which those that are read come first.
+    /// Index of the buffer among the kernel's buffers, reads first.
     pub buffer: usize,
     /// Number of elements along each dimension, the innermost first.
     pub dims: Vec<Dim>,
@@ -29,7 +29,7 @@ pub struct TensorMap {
     /// Number of elements of a tile along each dimension.
     pub tile: Vec<u32>,
     /// Width of the swizzle, 32, 64 or 128 bytes, within which 16-byte chunks are permuted so that columns of a tile
-    /// use all banks.
+    /// use all banks; `None` without a swizzle.
     pub swizzle_bytes: Option<u32>,
 }
 

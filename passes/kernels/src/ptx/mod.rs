@@ -35,7 +35,7 @@ pub struct PtxKernel {
     pub text: String,
     /// Launch configuration, over the launch parameters.
     pub launch: GpuLaunch,
-    /// Version of PTX that its instructions need, if they are newer than the target.
+    /// Version of PTX that the entry's instructions need, if it is newer than the lowest version for the target.
     pub version: Option<Version>,
 }
 
@@ -48,8 +48,8 @@ pub struct Form {
     pub launch: GpuLaunch,
     /// Declarations of shared variables, in PTX.
     pub variables: String,
-    /// Whether a multiprocessor may run a single block, which can then use all registers; without this, the assembler
-    /// would spill some.
+    /// Whether a multiprocessor need only hold a single block, which can then use all registers; otherwise the
+    /// assembler would spill registers.
     pub wide: bool,
 }
 
@@ -57,8 +57,8 @@ pub struct Form {
 const STATIC_MAX: i64 = 48 * 1024;
 
 impl Form {
-    /// An array of `bytes` bytes in shared memory: its name, its declaration in the entry, and the bytes that a launch
-    /// must request as dynamic shared memory.
+    /// Returns, for an array of `bytes` bytes in shared memory, its name, its declaration in the entry, and the number
+    /// of bytes that a launch must request as dynamic shared memory.
     fn shared(bytes: i64) -> (&'static str, String, u32) {
         match bytes <= STATIC_MAX {
             true => ("tiles", format!("  .shared .align 128 .b8 tiles[{bytes}];\n"), 0),
@@ -81,17 +81,18 @@ pub trait GpuPlan {
     /// Writes the code of one block and returns the properties of the entry.
     fn emit(&self, cx: &Cx<Ptx>, asm: &mut Ptx) -> Form;
 
-    /// Whether products run on tensor cores.
+    /// Returns whether tensor cores compute the products.
     fn is_on_tensor_cores(&self) -> bool {
         false
     }
 
-    /// Version of PTX that the code needs, if its instructions are newer than the targets.
+    /// Returns the version of PTX that the code's instructions need, if it is newer than the lowest version for the
+    /// target.
     fn version(&self) -> Option<Version> {
         None
     }
 
-    /// Name of the plan's tile; `None` if the kernel can have no other.
+    /// Returns the name of the plan's tile; `None` if the kernel can have no other tile.
     fn tile(&self) -> Option<String> {
         None
     }
@@ -145,7 +146,8 @@ impl GpuKernel<'_> {
         Ok(kernel)
     }
 
-    /// Returns the kernel with each tile that it can have, by name: first its own. Empty if it can have no other.
+    /// Returns the kernel with each tile that it can have, and the tile's name; the kernel's current tile comes first.
+    /// Empty if the kernel can have no other tile.
     pub fn candidates(self) -> Vec<(String, Self)> {
         let GpuKernel { def, target, plan } = self;
         let others = plan.others(def);

@@ -1,6 +1,6 @@
 //! Threads that share a row: a warp, or all threads of a block; or the warps of a block, each of whose lanes has a row
 //!
-//! After a reduction each thread has the result.
+//! After a reduction, each thread has the result of its row.
 
 use crate::asm::{Asm, Bin, CmpI, Elem, Ptx, Ty, Val};
 use crate::reduce::combine;
@@ -14,13 +14,13 @@ pub const WARP: i64 = 32;
 pub struct Team {
     /// Number of threads of one row.
     pub threads: i64,
-    /// Index of this thread among them.
+    /// Index of this thread among the threads of its row.
     pub thread: Val,
-    /// Set if each lane of a warp has its own row: whether this lane has a row.
+    /// Whether this lane has a row, if each lane of a warp has its own row; else `None`.
     pub has_row: Option<Val>,
 }
 
-/// Partial result of each thread, for statement `k`.
+/// Partial result of a thread for the reduction `k`.
 pub struct Partial {
     pub k: usize,
     pub f: ReduceFn,
@@ -56,7 +56,7 @@ impl Team {
         partials.iter().zip(parts).map(|(p, v)| exchange(asm, p, v, warps)).collect()
     }
 
-    /// As `reduce`, if each warp has a part of the elements of 32 rows.
+    /// Like `reduce`, for 32 rows of which each warp has a part of the elements.
     fn reduce_columns(&self, asm: &mut Ptx, partials: &[Partial], variables: &mut String) -> Vec<Val> {
         if partials.is_empty() {
             return vec![];
@@ -88,7 +88,7 @@ impl Team {
         self.has_row.map_or(first, |has| asm.bin(Bin::AndI, first, has))
     }
 
-    /// End of a thread's range along a row: 0 if it has no row.
+    /// Returns the end of a thread's range along a row; 0 if the thread has no row.
     pub fn length(&self, asm: &mut Ptx, extent: Val) -> Val {
         let zero = asm.i64(0);
         self.has_row.map_or(extent, |has| asm.select(has, extent, zero))
@@ -101,7 +101,8 @@ pub fn warp_and_lane(asm: &mut Ptx) -> (Val, Val) {
     (asm.bin(Bin::ShRUI, thread, five), asm.special("%laneid"))
 }
 
-/// Combines with the threads n/2, n/4, … away: each of `n` gets the whole result, equal up to the sign of 0.
+/// Combines the values of `n` threads by exchanges at distances n/2, n/4, …, 1. All of them get the same result, up to
+/// the sign of 0.
 fn exchange(asm: &mut Ptx, p: &Partial, mut v: Val, n: i64) -> Val {
     let mut away = n / 2;
     while away > 0 {

@@ -20,7 +20,7 @@ const SIDE: i64 = 32;
 const THREADS: i64 = 256;
 const ROWS: i64 = THREADS / SIDE;
 
-/// Maximum number of tiles, of at most 8 · 33 · 32 bytes each.
+/// Maximum number of tiles that a block has in shared memory, of at most 8 · 33 · 32 bytes each.
 const TILES_MAX: usize = 4;
 
 /// Minimum extent of both variables; below it, a tile would be mostly empty.
@@ -138,8 +138,8 @@ struct Own<'a> {
 }
 
 impl Own<'_> {
-    /// Calls `body` at the thread's point number `time`, if it exists, with the threads side by side along y or along
-    /// x. `body` also gets the index of the point in the tile.
+    /// Calls `body` at the thread's point number `time`, if this point exists. The threads of a warp have consecutive
+    /// points along y if `along_y`, else along x. `body` also gets the index of the point in the tile.
     fn at(
         &self,
         cx: &Cx<Ptx>,
@@ -187,7 +187,7 @@ fn element(asm: &mut Ptx, (base, elem): (Val, Elem), within: Val) -> Val {
     asm.bin(Bin::AddI, base, offset)
 }
 
-/// Requests of a launch's warps.
+/// Returns the memory requests of a launch's warps.
 pub fn requests(launch: &Launch, tile: &Tile) -> Vec<Traffic> {
     let mut traffic = vec![Traffic::default(); launch.buffers()];
     let blocks: Vec<i64> = tile.blocks(launch.def).iter().map(|d| launch.dim(d)).collect();

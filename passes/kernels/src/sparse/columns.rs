@@ -5,7 +5,7 @@ use crate::cx::{Cx, whole_steps};
 use crate::def::Access;
 use crate::scalar;
 
-/// Contiguous unsigned column numbers: a negative one counts as beyond all columns.
+/// Contiguous column numbers, read as unsigned: a negative number is thus larger than all valid ones.
 #[derive(Clone, Copy)]
 pub struct Columns {
     base: Val,
@@ -33,7 +33,7 @@ impl Columns {
         asm.cast(Cast::ExtUI, column, Elem::I64)
     }
 
-    /// Largest number from `first` up to `end`, comparing `lanes` numbers at a time; 0 if the range is empty.
+    /// Returns the largest number at positions `first..end`, comparing `lanes` numbers at a time; 0 if there is none.
     pub fn largest(self, asm: &mut Mlir, (first, end): (Val, Val), lanes: u32) -> Val {
         let whole = whole_steps(asm, first, end, lanes as i64);
         let (step, start) = (asm.i64(lanes as i64), asm.zero(Ty::new(self.elem, lanes)));

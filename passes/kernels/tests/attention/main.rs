@@ -17,14 +17,15 @@ use sardonyx_kernels::{Lowered, Target};
 
 /// Largest allowed difference from the interpreter's result.
 ///
-/// The error of an f32 score is 2^-21·Σ|q·k|, where Σ|q·k| is at most about d / 3 for evenly distributed numbers below
-/// 1 (bounded here by d / 2). An error of a score is the relative error of its exponential, and a result is a weighted
-/// mean of numbers below 1. With 16-bit types each step rounds, and the gate, the sum and the scores each add their
-/// rounding error.
+/// The error of an f32 score is 2^-21·Σ|q·k|, where Σ|q·k| is at most about d / 3 for numbers evenly distributed in -1
+/// to 1 (bounded here by d / 2). The error of a score is the relative error of its exponential, and a result is a
+/// weighted mean of numbers of magnitude below 1. With 16-bit types each step rounds: the scores, the weighted sum and
+/// the gate of `Weights::Inverse` each add a rounding error.
 fn bound(p: &Problem) -> f64 {
     let score = p.d as f64 / 2.0 + 4.0;
     match p.dtype {
-        // Exponentials are rounded, relative to the largest score so far or of all.
+        // Exponentials are rounded to bf16. The kernel computes them relative to the largest score so far, the
+        // interpreter relative to the largest of all scores.
         DType::F32 if p.widened => 2f64.powi(-7),
         DType::F64 => 1e-12 * score,
         DType::F16 => 2f64.powi(-10) * 6.0,
@@ -42,8 +43,8 @@ fn compare(p: &Problem, values: &[f64], expected: &[f64]) {
     }
 }
 
-/// Runs the variant that the launch selects and the variant with large blocks of rows. The results of both must be the
-/// same bits, and close to the interpreter's.
+/// Runs the variant that the launch selects and, if there is one, the variant with large blocks of rows. The results of
+/// both must be the same bits, and close to the interpreter's.
 fn close(p: Problem) -> Vec<Outcome> {
     let case = Case::new(p);
     let outcomes: Vec<Outcome> = [case.run()].into_iter().chain(case.run_many(&|text| text)).collect();
@@ -62,7 +63,7 @@ const SCORES: [Score; 7] =
 const WEIGHTS: [Weights; 5] = [Weights::After, Weights::Inside, Weights::Visible, Weights::Cleaned, Weights::Inverse];
 const LIES: [Lie; 5] = [Lie::Heads, Lie::Rows, Lie::Stacked, Lie::Turned, Lie::Room];
 
-/// Whether a GPU runs the kernel on tensor cores.
+/// Returns whether sm_80 runs the kernel on tensor cores.
 fn is_flash(lowered: &Lowered) -> bool {
     lowered.for_gpu(Target::from_ptx("sm_80").unwrap()).plan.is_on_tensor_cores()
 }
@@ -185,7 +186,7 @@ fn grouped_heads() {
     }
 }
 
-/// Head widths known only at launch, or types that tensor cores do not support.
+/// Head widths known only at launch, or f64, for which no code for tensor cores is generated.
 #[test]
 fn without_tensor_cores() {
     let mut turn = 0;
@@ -249,7 +250,8 @@ fn rows_that_see_nothing() {
     }
 }
 
-/// Infinities, NaN and numbers that tf32 rounds to infinity, placed in each of the operands.
+/// Infinities, NaN, numbers that tf32 rounds to infinity, a subnormal number and -0, placed in one operand at a time:
+/// the first, the second or the last.
 #[test]
 fn infinities_and_nan_come_out_as_they_are() {
     let special = [f32::INFINITY, f32::NEG_INFINITY, f32::NAN, f32::MAX, f32::MIN, 1e-40, -0.0];
@@ -319,7 +321,7 @@ fn a_row_depends_on_no_other() {
     }
 }
 
-/// If each row begins at a multiple of the copied chunks, neither copies nor fragment loads have bank conflicts.
+/// If rows begin at multiples of the size of a copied chunk, neither copies nor fragment loads have bank conflicts.
 #[test]
 fn no_bank_conflicts() {
     for dtype in DTYPES {
@@ -357,7 +359,7 @@ fn a_missing_wait_or_barrier_is_found() {
     }
 }
 
-/// Compares the counted sectors of each buffer with the predicted ones.
+/// Asserts that the predicted sectors of each buffer differ from the counted ones by at most the fraction `tolerance`.
 fn stated(p: &Problem, outcome: &Outcome, tolerance: f64) {
     for (i, stated) in outcome.stated.iter().enumerate() {
         let name = format!("b{i}");
@@ -368,7 +370,7 @@ fn stated(p: &Problem, outcome: &Outcome, tolerance: f64) {
     }
 }
 
-/// The predicted traffic of a launch equals the traffic that its instructions request.
+/// The predicted traffic of a launch is within 2 % of the traffic that its instructions request.
 #[test]
 fn sectors_are_as_stated() {
     for dtype in DTYPES {

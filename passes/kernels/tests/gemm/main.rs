@@ -309,7 +309,7 @@ fn infinities_and_nan_come_out_as_they_are() {
     assert!(expected.iter().any(|v| v.is_infinite()) && expected.iter().any(|v| v.is_nan()));
 }
 
-/// Asserts that the counted sectors of each buffer differ from the predicted ones by at most a fraction of `tolerance`.
+/// Asserts that the predicted sectors of each buffer differ from the counted ones by at most the fraction `tolerance`.
 fn stated(p: &Problem, outcome: &Outcome, tolerance: f64) {
     stated_for(p, outcome, tolerance, "sm_80");
 }

@@ -4,8 +4,8 @@ use sardonyx_base::{DType, Dim, Encoding};
 use sardonyx_dialects::flow::kernel::{Body, Container, Kernel, Memlet, Statement, Store};
 use sardonyx_dialects::scalar::{Conversion, ReduceFn, ScalarFn};
 
-/// Layout of an operand, with b the batch index, `rows` the operand's m or n, and `pad` unused elements at the end of
-/// each line.
+/// Layout of an operand, with b the number of batch entries, `rows` the operand's m or n, and `pad` unused elements at
+/// the end of the last dimension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lie {
     /// [b, rows, k + pad]
@@ -16,7 +16,7 @@ pub enum Lie {
     Apart,
     /// A constant packed in panels, the same for all batch entries.
     Panels,
-    /// A constant of bf16 packed for GPUs, in panels of so many columns.
+    /// A constant of bf16 packed for GPUs, in panels of this many columns.
     Chunks(i64),
     /// [b / 3, rows, k + pad]: three batch entries share a matrix.
     Grouped(i64),
@@ -39,9 +39,9 @@ pub enum After {
 #[derive(Clone, Copy, Debug)]
 pub struct Problem {
     pub dtype: DType,
-    /// The operands are bf16, and widened to `dtype` before they are multiplied.
+    /// Whether the operands are bf16 and are widened to `dtype` before they are multiplied.
     pub widened: bool,
-    /// The operands are bytes of these types, and accumulators are i32.
+    /// Types of operands A and B if they are bytes; the accumulators are then i32.
     pub bytes: Option<[DType; 2]>,
     /// m, n, k
     pub sizes: [i64; 3],

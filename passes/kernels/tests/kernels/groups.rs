@@ -13,7 +13,7 @@ use sardonyx_kernels::{Target, Words, lower};
 /// Types of operands A and B: f32 or bytes times i4 or i8, or f32 times 8-bit floats.
 type Types = [DType; 2];
 
-/// A case whose operands contain all codes and all bytes.
+/// Returns a case whose codes and bytes run through all values of their types, except 8-bit floats of large magnitude.
 fn case(name: &str, kernel: Kernel, m: i64) -> Case {
     assert_eq!(kernel.class(), Class::Groups, "{name}");
     let mut case = Case::new(name, kernel, &[("m", m)]);
@@ -94,8 +94,8 @@ fn what_is_added_and_several_sums() {
     check(cases);
 }
 
-/// Each result is a single decoded float, since operand A is a unit matrix; all floats occur, including subnormals and
-/// the largest.
+/// Each result is a single decoded float, since operand A is an identity matrix; all finite floats occur, including
+/// subnormals and the largest.
 #[test]
 fn every_float_is_decoded_exactly() {
     let mut cases = vec![];

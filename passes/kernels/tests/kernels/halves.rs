@@ -83,7 +83,7 @@ fn epilogues() {
             y = b.convert(y, DType::F32);
         }
         b.store(y, &["m", "70"], &["%0", "%1"]);
-        // The tolerance is half a unit in the last of 11 bits, since sums that differ slightly may round to different
+        // The tolerance is one unit in the last of 11 bits, since sums that differ slightly may round to neighbouring
         // f16 numbers.
         cases.push(blocked(&format!("{stored} {m}"), b.0, m, 24).within(1e-5, 1e-3));
     }

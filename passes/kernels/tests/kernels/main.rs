@@ -24,7 +24,7 @@ mod two_of_four;
 mod two_sums;
 mod windows;
 
-/// Checks the cases of this run as machine code and as PTX.
+/// Checks the cases that are drawn for this test run, as machine code and as PTX.
 fn check(cases: Vec<harness::Case>) {
     harness::check_on(&cases, tiles::executed);
     ptx::check(&cases);

@@ -87,8 +87,8 @@ fn epilogues_and_several_sums() {
             let y = b.apply(ScalarFn::Mul, &[gate, sums[1]]);
             b.store(y, &["m", n], &["%0", "%1"]);
             cases.push(blocked(&format!("gated {m} by {n}"), b.0, m, 25));
-            // The result is rounded to bf16, as operand A of a following product; the tolerance is half a unit in the
-            // last of 8 bits.
+            // The result is rounded to bf16, as operand A of a following product; the tolerance is one unit in the last
+            // of 8 bits.
             let (mut b, sums) = products("m", n, "24", 1);
             let narrow = b.convert(sums[0], DType::BF16);
             b.store(narrow, &["m", n], &["%0", "%1"]);
@@ -98,7 +98,7 @@ fn epilogues_and_several_sums() {
     check(cases);
 }
 
-/// Operand A is a range of columns of a wider matrix, which begins at any column.
+/// Operand A is a range of columns of a wider matrix; the range begins at an odd column.
 #[test]
 fn rows_that_begin_anywhere() {
     let mut b = Builder::new(&["m", "40"], &["15"]);

@@ -9,7 +9,7 @@ use sardonyx_dialects::flow::kernel::{Class, Kernel};
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_kernels::{Target, Words, lower};
 
-/// The operand types that CPUs support.
+/// The types of operands A and B that CPUs support.
 const TYPES: [DType; 2] = [DType::U8, DType::I8];
 
 fn plain(m: &str, n: &str, k: &str) -> Kernel {
@@ -36,12 +36,12 @@ fn quantised(m: &str, n: &str, k: &str) -> Kernel {
     b.0
 }
 
-/// A case whose operands contain all byte values; the products of largest magnitude of either sign come first.
 fn blocked(name: &str, kernel: Kernel, m: i64) -> Case {
     assert_eq!(lower(&kernel).unwrap().words(), Some(Words::Quads), "{name}");
     all_bytes(name, kernel, m)
 }
 
+/// Returns a case whose operands run through all byte values, beginning with 255 (u8) and -128 (i8).
 fn all_bytes(name: &str, kernel: Kernel, m: i64) -> Case {
     assert_eq!(kernel.class(), Class::Contract, "{name}");
     let mut case = Case::new(name, kernel, &[("m", m)]);

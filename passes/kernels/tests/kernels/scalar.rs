@@ -15,7 +15,7 @@ const SMALL_FLOATS: [DType; 6] =
     [DType::F8E4M3FN, DType::F8E4M3FNUZ, DType::F8E5M2, DType::F8E5M2FNUZ, DType::F8E8M0, DType::F4E2M1];
 const SMALL_INTS: [DType; 4] = [DType::I4, DType::U4, DType::I2, DType::U2];
 
-/// Returns special and ordinary values, converted to the type.
+/// Returns special and ordinary values, converted to the type; all values of types with few codes.
 fn special(t: DType) -> Tensor {
     let floats: Vec<f64> = vec![
         0.0,
@@ -73,7 +73,7 @@ fn special(t: DType) -> Tensor {
 fn combinations(f: ScalarFn, t: DType) -> Case {
     let mut values = special(t);
     if t == DType::F64 && matches!(f, ScalarFn::Sin | ScalarFn::Cos) {
-        // The f64 functions are not defined for arguments beyond 10^9.
+        // The f64 functions give NaN for arguments of magnitude above 10^9.
         let cut = |x: &f64| if x.is_finite() { x.clamp(-1e8, 1e8) } else { *x };
         values = Tensor::from_vec(values.dims().to_vec(), values.to_vec::<f64>().unwrap().iter().map(cut).collect());
     }
@@ -99,8 +99,8 @@ fn combinations(f: ScalarFn, t: DType) -> Case {
     case
 }
 
-/// Returns the allowed error of a function: 0 if it is exact or a single instruction, otherwise a bound of its
-/// approximation error.
+/// Returns the allowed relative error of a function: 0 if the function is exact or a single instruction, otherwise a
+/// bound of its approximation error.
 fn tolerance(f: ScalarFn, t: DType) -> f64 {
     use ScalarFn::*;
     let unit = match t {
@@ -274,7 +274,8 @@ fn worst_of(f: ScalarFn, n: usize, runs: impl IntoIterator<Item = Vec<f32>>, err
     worst
 }
 
-/// Returns samples of every sign and exponent with pseudo-random mantissas, up to `limit`, and two evenly spaced grids.
+/// Returns samples of every sign and exponent with pseudo-random mantissas, up to the magnitude `limit`, and two evenly
+/// spaced grids.
 fn samples(limit: f32) -> Vec<f32> {
     let mut random = Random(11);
     let mut out: Vec<f32> = vec![];
@@ -350,8 +351,8 @@ fn zeros_keep_their_sign() {
     }
 }
 
-/// Dividends of every sign and exponent from 2^-100 on, zeros, infinities and NaN are divided by constants of all
-/// sizes: the results have the interpreter's bits.
+/// Divides dividends of every sign and exponent from -100 on, zeros, infinities and NaN by constants of all sizes; the
+/// results must have the interpreter's bits.
 #[test]
 fn quotients_by_constants_are_rounded_once() {
     let mut random = Random(5);
@@ -370,8 +371,8 @@ fn quotients_by_constants_are_rounded_once() {
     check(constants.into_iter().map(of).collect());
 }
 
-/// convert(clamp(round(x / scale) + zero)), as models are quantised, with limits that the conversion has anyway and
-/// with others.
+/// convert(clamp(round(x / scale) + zero)), as in quantised models. The limits of the clamp are those of the result
+/// type, or narrower ones.
 #[test]
 fn codes_of_special_floats_and_of_halves() {
     let mut cases = vec![];

@@ -1,4 +1,4 @@
-//! Products with a matrix in the sparse n:m:g format, pattern by pattern, for vectors of the dense operand
+//! Products of a dense operand with a matrix in the sparse n:m:g format, and the checks of its columns and patterns
 
 use crate::build::Builder;
 use crate::check;
@@ -36,7 +36,7 @@ fn product(form: &Groups, [values, columns, patterns]: &[Tensor; 3], (x, y): (&L
     };
     let block = format!("%1 floordiv {}", form.m);
     let pattern = load(&patterns, &[&format!("%1 mod {}", form.m), "%3"]);
-    // Statement 1 is the index of the pattern's value.
+    // Statement 1 is the position of the row in the concatenation of all patterns, each of which has n positions.
     let column = [&block[..], &format!("$1 floordiv {}", form.n), "%4"];
     let value = [&block[..], "$1", "%4"];
     let pattern = b.convert(pattern, DType::I64);

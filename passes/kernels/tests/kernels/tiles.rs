@@ -9,8 +9,8 @@ use sardonyx_kernels::{Extension, Level};
 use std::cell::UnsafeCell;
 use std::sync::Once;
 
-/// Returns the levels that this CPU executes. If it lacks tiles only, installs the emulation and adds the first level
-/// with tiles.
+/// Returns those of `levels` that this CPU executes. If the first level with tiles lacks nothing but tiles here,
+/// installs the emulation and adds that level.
 pub fn executed(levels: &[Level]) -> Vec<Level> {
     let rest: Vec<Level> = levels.iter().copied().filter(|v| !v.has(Extension::Tiles)).collect();
     let mut executed = harness::executed(levels);

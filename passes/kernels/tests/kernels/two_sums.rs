@@ -35,12 +35,12 @@ fn packed_factors() {
         }
     }
     harness::check_on(&cases, tiles::executed);
-    // The tolerance is larger on GPUs: tensor cores truncate both sums, whose results are multiplied.
+    // The tolerance is larger on GPUs: tensor cores truncate both sums, and the sums are multiplied with each other.
     let of_gpu: Vec<_> = cases.into_iter().map(|case| case.within(4e-6, 4e-6)).collect();
     ptx::check(&of_gpu);
 }
 
-/// Products of x with two halves of one matrix, as exporters concatenate them.
+/// Products of x with the two halves of one matrix: some exporters concatenate two weights.
 fn halves(transposed: bool) -> Kernel {
     let mut b = Builder::new(&["m", "40"], &["20"]);
     let x = b.load(DType::F32, &["m", "20"], &["%0", "%2"]);

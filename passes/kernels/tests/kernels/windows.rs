@@ -1,4 +1,4 @@
-//! Products with a matrix in vectors of eight rows on the tensor cores of a simulated GPU
+//! Products with a sparse matrix, stored as vectors of eight rows, on the tensor cores of a simulated GPU
 
 use crate::build::Builder;
 use crate::harness::{Case, Random};
@@ -38,7 +38,7 @@ fn product(form: &Windows) -> Kernel {
     b.0
 }
 
-/// A random matrix of which one in `one_in` vectors is there; some windows have none.
+/// Returns a case with a random matrix in which about one of `one_in` vectors is not 0; some windows have none.
 fn case([rows, columns]: [i64; 2], one_in: u64, [b, t]: [i64; 2]) -> Case {
     let grid = Grid { rows, columns, row_stride: columns, column_stride: 1 };
     let mut random = Random(rows as u64);
@@ -72,7 +72,8 @@ fn sizes_around_the_tiles() {
     ptx::check(&cases);
 }
 
-/// Columns and starts are checked, because they are places in shared and in global memory.
+/// Columns are checked because they become addresses in shared memory, and starts because they become addresses in
+/// global memory.
 #[test]
 fn false_columns_and_starts_set_the_status() {
     let good = case([48, 128], 4, [1, 20]);
@@ -96,7 +97,8 @@ fn false_columns_and_starts_set_the_status() {
     }
 }
 
-/// Sixteen vectors of a window are one product for each sixteen tokens; a window with other columns gives other results.
+/// A matrix instruction multiplies sixteen vectors of a window with sixteen tokens. Changed columns and starts must
+/// have an effect.
 #[test]
 fn each_column_counts() {
     let good = case([48, 384], 6, [1, 64]);
@@ -122,7 +124,7 @@ fn each_column_counts() {
     assert!(n >= 194, "{n} of 200 are noticed");
 }
 
-/// The order of vectors lets the lanes of an instruction read from different banks.
+/// The order of a window's vectors lets most lanes of an instruction read from different banks.
 #[test]
 fn lines_of_columns_are_read_with_few_bank_conflicts() {
     let case = case([128, 768], 7, [1, 64]);

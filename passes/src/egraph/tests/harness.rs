@@ -1,5 +1,5 @@
-//! rule  =>  random instances of its left side; the interpreter computes both sides, compared as the rule's class
-//! requires
+//! rule  =>  random instances of its left side; the interpreter computes both sides, which must agree as the rule's
+//! class requires
 
 use super::sketch;
 use super::values::{Bound, Kind, differs, tensor};
@@ -19,8 +19,9 @@ pub struct Verdict {
     pub wrong: Option<String>,
 }
 
-/// Number of sites at which each direction of a rule is tested.
+/// Number of sites after which no further instances of a direction of a rule are tested.
 const SITES: usize = 120;
+/// Maximum number of instances that are drawn for each direction.
 const TRIES: usize = 6000;
 
 pub fn check(rule: &Rule) -> Verdict {

@@ -56,9 +56,9 @@ pub struct Sampler<'a> {
     pub graph: Graph,
     labelled: Vec<(String, Vec<Dim>, Op, Vec<Dim>)>,
     functions: Vec<(String, ReduceFn)>,
-    /// Labelled contractions with the dimensions of their operands; labelled concatenations with the sizes of their
-    /// parts.
+    /// Labelled contractions, with the dimensions of their operands.
     contractions: Vec<(String, ContractSpec, Vec<Dim>, Vec<Dim>)>,
+    /// Labelled concatenations: the dimensions of the result, the axis and the sizes of the parts.
     partitions: Vec<(String, Vec<Dim>, usize, Vec<i64>)>,
     named: Vec<(String, TensorType, Value)>,
 }
@@ -218,7 +218,8 @@ impl Sampler<'_> {
         self.add(Op::Input { name, parts: vec![] }, &[], Some(ty.clone()))
     }
 
-    /// Dimensions with the same number of elements: neighbours merged, some split, dimensions of 1 added and removed.
+    /// Returns random dimensions with the same number of elements: neighbours are merged, dimensions are halved, and
+    /// dimensions of 1 are added and removed.
     fn regrouped(&mut self, dims: &[Dim]) -> Vec<Dim> {
         let mut out = dims.to_vec();
         for _ in 0..1 + self.r.below(2) {

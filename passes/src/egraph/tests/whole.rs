@@ -58,7 +58,7 @@ fn everything_in_a_class_is_equal() {
         let mut r = Random::new(seed);
         let sketch = random_sketch(&mut r, 4);
         let Some(graph) = sketch::sample(&sketch::parse(&sketch), &mut r) else { continue };
-        // Half precision overflows in chains of products.
+        // In chains of products, f16 overflows and bf16 rounds too coarsely for the bound.
         if graph.nodes.len() < 4 || graph.nodes.iter().any(|n| matches!(n.ty.dtype, DType::F16 | DType::BF16)) {
             continue;
         }
@@ -132,9 +132,9 @@ fn ty(dims: &[&str]) -> TensorType {
     TensorType::new(DType::F32, dims.iter().map(|d| Dim::parse(d).unwrap()).collect::<Vec<_>>())
 }
 
-/// Returns a graph of `layers` consecutive layers. Each layer multiplies its input by one matrix per width; applies
-/// tanh to the products if `activated`, else replaces all elements of their rows by the row's sum; and multiplies the
-/// results elementwise.
+/// Returns a graph of `layers` consecutive layers. Each layer multiplies its input by one matrix per width. From each
+/// product it computes a tensor [b, 64]: the product's tanh if `activated`, else rows whose elements all equal the sum
+/// of the product's row. The layer's result is the elementwise product of these tensors.
 fn linears(widths: &[&str], layers: usize, activated: bool) -> Graph {
     let mut g = Graph { name: "main".into(), ..Graph::default() };
     g.symbols.insert("b".into(), Symbol { kind: SymbolKind::Input, lo: 0, hi: None });
@@ -186,7 +186,7 @@ fn linear_maps_of_one_input_are_packed_where_that_is_prepared() {
     assert_eq!(contractions(&packed), 2);
     let concats = packed.nodes.iter().filter(|n| matches!(n.op, Op::Concat { .. })).count();
     assert_eq!(concats, 2);
-    // Every origin of the graph is kept although nodes are merged.
+    // Every origin of the graph is kept, although nodes are merged.
     for name in graph.nodes.iter().flat_map(|n| &n.origins) {
         assert!(packed.nodes.iter().any(|n| n.origins.contains(name)), "{name} is lost");
     }

@@ -24,22 +24,22 @@ pub enum Symbol {
 }
 
 impl Symbol {
-    /// The name of a named symbol.
+    /// The name, if the symbol is named.
     pub fn name(&self) -> Option<&str> {
         if let Symbol::Named(name) = self { Some(name) } else { None }
     }
 
-    /// The number of an iteration variable.
+    /// The number, if the symbol is an iteration variable.
     pub fn variable(&self) -> Option<usize> {
         if let Symbol::Variable(i) = self { Some(*i) } else { None }
     }
 
-    /// The number of a statement.
+    /// The number, if the symbol is the value of a statement.
     pub fn statement(&self) -> Option<usize> {
         if let Symbol::Statement(k) = self { Some(*k) } else { None }
     }
 
-    /// The number of a launch parameter.
+    /// The number, if the symbol is a launch parameter.
     pub fn param(&self) -> Option<usize> {
         if let Symbol::Param(n) = self { Some(*n) } else { None }
     }
@@ -70,7 +70,7 @@ impl From<&str> for Symbol {
     }
 }
 
-/// Equal to the name of a named symbol.
+/// A symbol equals a string if it is named and the string is its name.
 impl PartialEq<str> for Symbol {
     fn eq(&self, name: &str) -> bool {
         self.name() == Some(name)
@@ -133,24 +133,24 @@ impl Dim {
         self.as_symbol()?.variable()
     }
 
-    /// All symbols that occur, sorted.
+    /// All symbols that occur in the expression, sorted.
     pub fn symbols(&self) -> BTreeSet<Symbol> {
         let mut out = BTreeSet::new();
         self.collect_symbols(&mut out);
         out
     }
 
-    /// The names among the symbols that occur.
+    /// The names of the named symbols that occur in the expression, sorted.
     pub fn names(&self) -> BTreeSet<Arc<str>> {
         self.symbols().into_iter().filter_map(|s| if let Symbol::Named(name) = s { Some(name) } else { None }).collect()
     }
 
-    /// The iteration variables among the symbols that occur, sorted.
+    /// The numbers of the iteration variables that occur in the expression, sorted.
     pub fn variables(&self) -> Vec<usize> {
         self.symbols().iter().filter_map(Symbol::variable).collect()
     }
 
-    /// The statements among the symbols that occur, sorted.
+    /// The numbers of the statements whose values occur in the expression, sorted.
     pub fn statements(&self) -> Vec<usize> {
         self.symbols().iter().filter_map(Symbol::statement).collect()
     }

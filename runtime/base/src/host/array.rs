@@ -8,14 +8,15 @@ use std::fmt;
 /// An operation on whole arrays, with its attributes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ArrayOp {
-    /// x [.., n], k  =>  i64 [.., k]: for each row, the indices of the k elements that come first when it is sorted.
+    /// x [.., n], k  =>  i64 [.., k]: for each row, the indices of the k elements that come first in sorted order.
     /// Equal elements are in the order of their indices; NaN is larger than any number.
     Order {
         /// Whether rows are sorted from the largest element to the smallest.
         descending: bool,
     },
-    /// x [l, r], rows i64 [m], updates [m, r]  =>  a copy of x. In their order, each update is combined with the row of
-    /// the copy that `rows` names or, without a function, replaces it. A row outside of 0..l is an error.
+    /// x [l, r], rows i64 [m], updates [m, r]  =>  a copy of x to which the updates are applied in their order: update
+    /// i is combined with row `rows[i]` of the copy or, without a function, replaces this row. A row outside 0..l is
+    /// an error.
     Scatter {
         /// The function that combines an update with its row; `None` if the update replaces the row.
         f: Option<Reduction>,

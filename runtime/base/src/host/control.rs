@@ -4,9 +4,9 @@ use super::{Budget, Collective, alone, unfit};
 use crate::tensor::element_count;
 use crate::{DType, Error, Result, Tensor};
 
-/// Runs the entry points that an operation calls, and exchanges with other ranks.
+/// Runs the entry points that an operation calls, and exchanges data with other ranks.
 pub trait Bodies {
-    /// The outputs of body `at`, in the order of its ports.
+    /// Runs body number `at`. Returns its outputs, in the order of its output ports.
     fn run(&mut self, at: usize, inputs: Vec<Tensor>) -> Result<Vec<Tensor>>;
 
     /// Called before each iteration of a loop, with the number of bytes that the loop has stacked so far. Errors: E0202
@@ -19,8 +19,8 @@ pub trait Bodies {
     }
 }
 
-/// A result's element type, and those of its dimensions that are known before the operation runs; `None` if the result
-/// is not used.
+/// Element type and dimensions of a result; `None` if the result is not used. A dimension is `None` if it is not known
+/// before the operation runs.
 pub type Wanted = Option<(DType, Vec<Option<usize>>)>;
 
 fn condition(t: &Tensor) -> Result<bool> {
@@ -89,7 +89,7 @@ pub fn run_loop(
     Ok(results)
 }
 
-/// The stacked result of a loop without iterations.
+/// The stacked result of a loop without iterations: its first dimension and all unknown dimensions are 0.
 fn nothing(wanted: &Wanted) -> Result<Tensor> {
     let Some((dtype, dims)) = wanted else { return Ok(Tensor::zeros(DType::I64, vec![0])) };
     let dims = dims.iter().enumerate().map(|(i, d)| if i == 0 { 0 } else { d.unwrap_or(0) });
@@ -131,7 +131,7 @@ impl Stack {
 mod tests {
     use super::*;
 
-    /// A body that carries the sum of the carried and the captured value, and stacks its double. The loop continues
+    /// A body that carries the sum of the carried and the captured value, and stacks twice this sum. The loop continues
     /// while the sum is below 10.
     struct Sum;
 

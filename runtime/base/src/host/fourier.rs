@@ -9,7 +9,7 @@ use crate::tensor::element_count;
 use crate::{Result, Tensor};
 use std::f64::consts::PI;
 
-/// Transforms along the last dimension but one; the last one holds the real and the imaginary part.
+/// Transforms f64 [.., n, 2] along n, without scaling; the last dimension holds the real and the imaginary part.
 pub fn transform(x: &Tensor, inverse: bool, budget: &Budget) -> Result<Tensor> {
     let wrong = || unfit(format!("{} {:?} has no complex f64 signal", x.dtype(), x.dims()));
     let values = budget.values::<f64>(x)?.ok_or_else(wrong)?;
@@ -87,7 +87,7 @@ impl Plan {
         Ok(Plan::Bluestein { power, chirp, spectrum })
     }
 
-    /// Number of elements of the scratch signal that a run needs.
+    /// Number of complex elements of the scratch signal that `run` needs.
     fn wide(&self) -> usize {
         match self {
             Plan::Power(_) => 0,
@@ -151,7 +151,7 @@ impl Power {
         for bit in 0..n_bits {
             let (half, stride) = (1 << bit, self.n >> (bit + 1));
             if half < PIECE {
-                // Groups contain whole blocks, because both sizes are powers of two.
+                // Each group consists of whole blocks, because the sizes of groups and blocks are powers of two.
                 for group in x.chunks_mut(PIECE) {
                     for block in group.chunks_exact_mut(2 * half) {
                         let (low, high) = block.split_at_mut(half);

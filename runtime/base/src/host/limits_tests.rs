@@ -1,4 +1,4 @@
-//! every host operation, on operands that take long  =>  it ends at a deadline and respects a limit of bytes
+//! every host operation, on operands for which it runs long  =>  it ends at a deadline and respects a limit of bytes
 
 use super::*;
 use crate::Value;
@@ -6,7 +6,7 @@ use crate::reduction::Reduction;
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-/// Fails once the time has passed.
+/// Limits the time of an operation: `go_on` fails from this instant on.
 struct Deadline(Instant);
 
 impl Limits for Deadline {
@@ -48,7 +48,7 @@ impl Limits for Times {
     }
 }
 
-/// The body of a loop, which stacks its operand in each iteration.
+/// A loop body that returns its last operand unchanged, as the carried value and as the value to be stacked.
 struct Turns;
 
 impl Bodies for Turns {
@@ -72,11 +72,12 @@ enum Long {
 }
 use Long::{Either, Late};
 
-/// An operation, a function that makes its operands for a size, and how it relates to the deadline for a large size.
+/// An operation, and operands on which it is tested.
 struct Case {
     op: HostOp,
+    /// Makes the operands for a size.
     args: fn(usize) -> Vec<Tensor>,
-    /// A size that takes long, and a small one.
+    /// A size for which the operation runs long, and a small size.
     sizes: [usize; 2],
     long: Long,
 }
@@ -220,7 +221,8 @@ fn run(case: &Case, args: &[Tensor], limits: &dyn Limits) -> Result<Vec<Tensor>>
     case.op.run_with(args, &[], &mut Turns, &Budget::new(limits))
 }
 
-/// The names of all operations that compute. A new operation makes either the match fail to compile, or the test fail.
+/// The names of all operations that compute. With a new operation, the `match` does not compile until `next` includes
+/// the operation, and then `every_operation_has_its_cases` fails until `cases` includes it.
 fn names() -> Vec<&'static str> {
     fn next(op: &HostOp) -> Option<HostOp> {
         let data = |op| Some(HostOp::Data(op));

@@ -1,11 +1,11 @@
 //! host operations: Rust code that a plan calls, because result sizes depend on data, or a kernel would be quadratic
 //!
-//! The interpreter calls the same code, so there is one implementation of the semantics. To add an operation: add a
-//! variant with its name and text format, and its arm in [`HostOp::run`]; the lowering determines the types of the
-//! results and which symbols they bind (`Builder::host`).
+//! The interpreter calls the same code, so there is one implementation of the semantics. To add an operation, add a
+//! variant with its name and text format, and its arm in [`HostOp::run_within`]; the lowering determines the types of
+//! the results and which symbols they bind (`Builder::host`).
 //!
-//! If and Loop are such operations too: instead of computing they call other entry points of the plan. So are
-//! collectives, whose results depend on the operands of all ranks.
+//! If and Loop are host operations, too: instead of computing, they call other entry points of the plan. Collectives
+//! are host operations whose results depend on the operands of all ranks.
 
 mod array;
 mod budget;
@@ -44,8 +44,8 @@ pub enum HostOp {
     /// x  =>  the indices [rank, n] of the elements that are not 0, in row-major order, i64
     NonZero,
     /// x  =>  three i64 vectors: the position of the first occurrence of each distinct element; for each element, the
-    /// number of the distinct element that equals it; the count of each distinct element. With an axis, the elements
-    /// are the slices along it.
+    /// number of the distinct element that equals it; the count of each distinct element. With an axis, an element is
+    /// the slice of x at one index of this axis.
     Unique {
         /// Axis whose slices are compared; `None` compares single elements.
         axis: Option<usize>,
@@ -75,8 +75,8 @@ pub enum HostOp {
     Data(DataOp),
     /// Exchanges between ranks.
     Collective(Collective),
-    /// A collective in two steps, between which a rank can compute: the first does not wait, and the result is
-    /// available after the second.
+    /// The first step of a collective in two steps, between which a rank can compute: it does not wait, and the result
+    /// is available only after the second step.
     Begin(Collective),
     /// The second step of [`Begin`](HostOp::Begin): waits until the result is available.
     Wait(Collective),
@@ -180,7 +180,8 @@ impl HostOp {
         }
     }
 
-    /// The largest data-dependent size of a result, for operands of these dimensions; `None` if nothing bounds it.
+    /// The largest possible value of the data-dependent dimension of a result, for operands of these dimensions; `None`
+    /// if no bound is known.
     pub fn size_max(&self, args: &[Vec<i64>]) -> Option<i64> {
         let product = |dims: &[i64]| dims.iter().try_fold(1i64, |n, d| n.checked_mul(*d));
         match self {
@@ -222,7 +223,7 @@ impl HostOp {
         }
     }
 
-    /// The type and rank of a result, if the operation determines them; `None` otherwise.
+    /// The type and rank of result `i`, for operands of these ranks; `None` if the operation does not determine them.
     pub fn result(&self, i: usize, ranks: &[usize]) -> Option<(DType, usize)> {
         let rank = match (self, i) {
             (HostOp::NonZero, 0) | (HostOp::NonMaxSuppression { .. }, 0) => 2,
@@ -235,8 +236,8 @@ impl HostOp {
         (self.n_args() == Some(ranks.len())).then_some((DType::I64, rank))
     }
 
-    /// Whether result `i` may have this type and rank. The results of a call may have any, because its bodies determine
-    /// them.
+    /// Whether result `i` may have this type and rank. The results of a call may have any type and rank, because its
+    /// bodies determine both.
     pub fn admits(&self, i: usize, ranks: &[usize], dtype: DType, rank: usize) -> bool {
         match self {
             HostOp::Array(op) => i == 0 && op.admits(ranks, dtype, rank),
@@ -248,12 +249,13 @@ impl HostOp {
         }
     }
 
-    /// All results of an operation that is not a call, without limits. Errors: E0303 if the operands do not fit.
+    /// Computes all results of an operation that is neither a call nor a collective, without limits. Errors: E0303 if
+    /// the operands do not fit.
     pub fn run(&self, args: &[Tensor]) -> Result<Vec<Tensor>> {
         self.run_within(args, &Budget::unlimited())
     }
 
-    /// Like [`run`](HostOp::run), within the limits of a call. Errors: E0304, E0305, E0306.
+    /// Like [`run`](HostOp::run), within the limits of a call. Further errors: E0304, E0305 or E0306 at a limit.
     pub fn run_within(&self, args: &[Tensor], budget: &Budget) -> Result<Vec<Tensor>> {
         budget.work(1)?;
         let results = match (self, args) {
@@ -275,7 +277,7 @@ impl HostOp {
         Ok(results)
     }
 
-    /// The results of any operation; a call computes them by its bodies, a collective by exchanging with the other
+    /// Computes the results of any operation: a call runs its bodies, and a collective exchanges data with the other
     /// ranks.
     pub fn run_with(
         &self,
@@ -305,7 +307,7 @@ fn unfit(message: String) -> Box<Error> {
     Error::user("E0303", message)
 }
 
-/// The error of running a program for several ranks on a single one: E0407.
+/// The error of running a program for several ranks on a single rank: E0407.
 pub fn alone(op: &Collective) -> Box<Error> {
     Error::user("E0407", format!("`{op}` needs the other ranks of the mesh"))
         .help("run the model with as many ranks as it was compiled for")

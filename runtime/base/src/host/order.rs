@@ -6,7 +6,8 @@ use crate::{DType, Result, Tensor};
 /// A key and its position.
 type Placed = (u64, usize);
 
-/// Up to this many requested keys are found by selection; more of them by sorting, which can be interrupted.
+/// Maximum number of requested keys that are found by selection; more keys are found by sorting, which checks the
+/// limits of the call in between.
 const SELECTED_MAX: usize = 1 << 20;
 
 pub fn order(x: &Tensor, count: &Tensor, descending: bool, budget: &Budget) -> Result<Tensor> {
@@ -27,7 +28,7 @@ pub fn order(x: &Tensor, count: &Tensor, descending: bool, budget: &Budget) -> R
         Ok(())
     };
     match x.dtype() {
-        // The most frequent type avoids a copy of all keys.
+        // The keys of f32, the most frequent type, are computed piece by piece instead of being stored.
         DType::F32 => {
             for row in x.bytes().chunks_exact(4 * n) {
                 for piece in budget.pieces(n) {
@@ -69,7 +70,7 @@ impl First {
     fn add(&mut self, keys: impl Iterator<Item = u64>, start: usize, budget: &Budget) -> Result<()> {
         let mut last = self.last;
         for (place, key) in keys.enumerate() {
-            // A key at a later position is sorted after an equal one.
+            // Equal keys are in the order of their positions, so a key equal to `last` is skipped, too.
             if last.is_some_and(|last| key >= last) {
                 continue;
             }

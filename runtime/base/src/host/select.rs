@@ -26,8 +26,8 @@ pub fn nonzero(x: &Tensor, budget: &Budget) -> Result<Vec<Tensor>> {
     Ok(vec![numbers(vec![x.rank(), found.len()], indices)])
 }
 
-/// For each batch and class, selects up to `most` boxes whose score exceeds `score`, by descending score, except those
-/// that overlap an already selected box by more than `overlap`.
+/// For each batch and class, selects up to `most` boxes whose score exceeds `score`, by descending score, except boxes
+/// whose intersection over union with an already selected box exceeds `overlap`.
 pub fn non_max_suppression(
     boxes: &Tensor,
     scores: &Tensor,
@@ -57,7 +57,7 @@ pub fn non_max_suppression(
                     budget.push(&mut order, i)?;
                 }
             }
-            // Ties go to the first box.
+            // Boxes with equal scores are in the order of their indices.
             budget.sort_by(&mut order, 1, |&i, &j| scores[j].total_cmp(&scores[i]).then(i.cmp(&j)))?;
             taken.clear();
             for &i in &order {
@@ -78,7 +78,7 @@ pub fn non_max_suppression(
     Ok(vec![numbers(vec![selected.len() / 3, 3], selected)])
 }
 
-/// A box, as the corners with its smallest and its largest coordinates.
+/// A box, as the corner with its smallest coordinates and the corner with its largest coordinates.
 struct Corners {
     low: [f32; 2],
     high: [f32; 2],

@@ -32,7 +32,7 @@ impl<'a> Broadcast<'a> {
         Ok(Broadcast { a, b, dims, count })
     }
 
-    /// The positions in both operands of an element of the result.
+    /// The row-major positions in `a` and `b` of the element that is at position `flat` of the result.
     fn places(&self, flat: usize) -> (usize, usize) {
         let place = |d: &[usize]| {
             let (mut flat, mut index, mut stride) = (flat, 0, 1);
@@ -58,7 +58,7 @@ fn strings(t: &Tensor) -> Result<Strings<'_>> {
     t.string_view().ok_or_else(|| unfit(format!("strings are wanted, not {}", t.dtype())))
 }
 
-/// The strings of a tensor, each of which must be UTF-8. Errors: E0107, E0302.
+/// The strings of a tensor, as UTF-8. Errors: E0107 for a tensor of another type, E0302 for a string that is not UTF-8.
 pub(super) struct Texts<'a> {
     strings: Strings<'a>,
     budget: &'a Budget<'a>,
@@ -106,8 +106,8 @@ pub fn equal(a: &Tensor, b: &Tensor, budget: &Budget) -> Result<Tensor> {
     Ok(Tensor::from_vec(shape.dims, equal))
 }
 
-/// Splits strings into (parts along a new last axis, padded with empty strings; number of parts of each). An empty
-/// delimiter splits at runs of white space; a negative limit means no limit.
+/// Splits each string at most `limit` times; a negative limit means no limit. Returns the parts along a new last axis,
+/// padded with empty strings, and the number of parts of each string. An empty delimiter splits at runs of white space.
 pub fn split(x: &Tensor, delimiter: &Tensor, limit: i64, budget: &Budget) -> Result<Vec<Tensor>> {
     let delimiter = Texts::new(delimiter, budget)?.first()?;
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
@@ -215,8 +215,8 @@ fn change(text: &str, case: Case, budget: &Budget, put: &mut impl FnMut(&str) ->
     Ok(())
 }
 
-/// Removes stop words and changes the case of the other strings; x is [n] or [1, n]. If all strings are stop words,
-/// returns one empty string.
+/// Removes stop words and changes the case of the other strings; x is [n] or [1, n]. Stop words are compared with
+/// regard to case only if `sensitive` is set. If no string remains, returns one empty string.
 pub fn normalise(x: &Tensor, stop: &Tensor, case: Case, sensitive: bool, budget: &Budget) -> Result<Tensor> {
     let batched = match x.dims() {
         [_] => false,
@@ -255,14 +255,15 @@ pub fn normalise(x: &Tensor, stop: &Tensor, case: Case, sensitive: bool, budget:
     out.finish(if batched { vec![1, n] } else { vec![n] })
 }
 
-/// Writes numbers with the fewest digits that are read back as the same number, in Python's format.
+/// Writes numbers in Python's format, with the fewest digits that are read back as the same number: as the same f32 for
+/// bf16 and narrower floats.
 pub fn from_numbers(x: &Tensor, budget: &Budget) -> Result<Tensor> {
     let text = |i: usize| -> Option<String> {
         Some(match x.dtype() {
             DType::F64 => python_float(&format!("{:e}", x.get_f64(i)?)),
             DType::F32 => python_float(&format!("{:e}", x.get_f64(i)? as f32)),
             DType::F16 => python_float(&shortest_f16(half::f16::from_f64(x.get_f64(i)?))),
-            // Narrower floats are written as f32, which represents them exactly.
+            // All other floats are written as f32, which represents them exactly.
             dtype if dtype.is_float() => python_float(&format!("{:e}", x.get_f64(i).unwrap_or(f64::NAN) as f32)),
             DType::Bool => if x.get_f64(i)? != 0.0 { "True" } else { "False" }.to_string(),
             DType::U64 => (x.get_i64(i)? as u64).to_string(),
@@ -278,7 +279,7 @@ pub fn from_numbers(x: &Tensor, budget: &Budget) -> Result<Tensor> {
     out.finish(x.dims().to_vec())
 }
 
-/// Writes a number like `1.25e1`, with the fewest digits that distinguish it from its neighbours in f16.
+/// Writes a number in the form `1.25e1`, with the fewest digits that distinguish it from all other f16.
 fn shortest_f16(v: half::f16) -> String {
     let wide = f64::from(v);
     let tried = (0..8).map(|digits| format!("{wide:.digits$e}"));
@@ -289,7 +290,7 @@ fn shortest_f16(v: half::f16) -> String {
 }
 
 /// Converts scientific notation to that of Python's `repr`: `1.5e-7` to `1.5e-07`, and `1.25e1` to `12.5`, because
-/// magnitudes from 1e-4 to 1e16 have no exponent.
+/// magnitudes from 1e-4 up to, but not including, 1e16 have no exponent.
 fn python_float(scientific: &str) -> String {
     let lower = scientific.to_lowercase();
     if lower.contains("nan") {
@@ -318,7 +319,8 @@ fn python_float(scientific: &str) -> String {
     format!("{sign}{plain}")
 }
 
-/// Parses texts as f64 if `float` is set, else as i64. The caller converts the numbers to the requested type.
+/// Parses texts as f64 if `float` is set; otherwise as i64 or, failing that, as f64 rounded towards zero. The compiler
+/// inserts the conversion to the requested type after this operation.
 pub fn to_numbers(x: &Tensor, float: bool, budget: &Budget) -> Result<Tensor> {
     let texts = Texts::new(x, budget)?;
     let wrong = |text: &str| {
@@ -336,10 +338,11 @@ pub fn to_numbers(x: &Tensor, float: bool, budget: &Budget) -> Result<Tensor> {
     Ok(numbers(x.dims().to_vec(), budget.collect(x.len(), read)?))
 }
 
-/// Number of characters of a text that a message shows.
+/// Maximum number of characters of a text that a message shows.
 const SHOWN_MAX: usize = 64;
 
-/// For each element, the position of the first key equal to it, or `keys.len()` if no key is. NaN equals NaN.
+/// For each element of x, the position of the first key that equals the element, or `keys.len()` if there is none. NaN
+/// equals NaN, and -0 equals 0.
 pub fn look_up(x: &Tensor, keys: &Tensor, budget: &Budget) -> Result<Tensor> {
     if x.dtype() != keys.dtype() {
         return Err(unfit(format!("elements of type {} are no keys of type {}", x.dtype(), keys.dtype())));
@@ -365,7 +368,7 @@ pub fn look_up(x: &Tensor, keys: &Tensor, budget: &Budget) -> Result<Tensor> {
     Ok(numbers(x.dims().to_vec(), budget.collect(x.len(), |i| Ok(found[i].map_or(n_keys, |at| at as i64)))?))
 }
 
-/// For each of `n` elements, the position of the first key equal to it; `None` if no key is.
+/// For each of `n` elements, the position of the first key that equals the element; `None` if there is none.
 pub(super) fn places<K: Hash + Eq>(
     [n_keys, n]: [usize; 2],
     key: impl Fn(usize) -> Result<K>,
@@ -380,7 +383,7 @@ pub(super) fn places<K: Hash + Eq>(
     budget.collect(n, |i| Ok(at.get(&element(i)?).copied()))
 }
 
-/// Returns the strings at the given positions.
+/// Returns the strings at the given row-major positions of x. Errors: E0303 for a position outside x.
 pub fn pick(x: &Tensor, at: &Tensor, budget: &Budget) -> Result<Tensor> {
     let (strings, n) = (strings(x)?, x.len());
     let mut out = StringsOut::new(at.len(), budget)?;
@@ -436,7 +439,7 @@ mod tests {
 
     #[test]
     fn long_texts_change_their_case_as_a_whole() {
-        // A sigma at the end of a word has another lower-case form, which must not depend on where a part ends.
+        // A sigma at the end of a word has a different lower-case form; the end of a part must not count as one.
         let text = "ΑΣ ΣΑΣ\u{301}Σ,ßŉ İ".repeat(9000);
         for case in [Case::None, Case::Lower, Case::Upper] {
             let mut parts = String::new();

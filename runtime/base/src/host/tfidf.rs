@@ -1,4 +1,4 @@
-//! TfIdfVectorizer: counts how often each n-gram of a pool occurs in a row, with equal gaps between its elements
+//! TfIdfVectorizer: counts how often each n-gram of a pool occurs in a row, with equal gaps between the elements
 
 use super::{Budget, unfit};
 use crate::{Error, Result, Tensor};
@@ -10,7 +10,7 @@ use std::hash::Hash;
 pub struct Ngrams {
     /// Minimum and maximum length of n-grams.
     pub lengths: (usize, usize),
-    /// Maximum number of elements skipped between two elements of an n-gram.
+    /// Maximum number of elements that are skipped between consecutive elements of an n-gram.
     pub skip_max: usize,
     /// How counts become elements of the result.
     pub weighing: Weighing,

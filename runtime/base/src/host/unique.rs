@@ -4,14 +4,15 @@ use super::order::keys;
 use super::{Budget, numbers, unfit};
 use crate::{Result, Tensor};
 
-/// Finds the distinct rows (elements, or slices across `axis`) by sorting, which makes equal rows adjacent.
+/// Finds the distinct rows by sorting, which makes equal rows adjacent. A row is an element or, with an axis, the slice
+/// at one index of the axis.
 pub fn unique(x: &Tensor, axis: Option<usize>, sorted: bool, budget: &Budget) -> Result<Vec<Tensor>> {
     let (keys, width) = rows(x, keys(x, budget)?, axis, budget)?;
     let n_rows = axis.map_or(x.len(), |axis| x.dims()[axis]);
     let row = |i: usize| &keys[i * width..][..width];
     let order = order(&keys, (n_rows, width), budget)?;
-    // Equal rows are a class. `class` has the class of each row; `first` and `count` have, for each class in sorted
-    // order, its first row and its number of rows.
+    // Equal rows form a class; classes are numbered in sorted order. `class` has the class of each row; `first` and
+    // `count` have the first row and the number of rows of each class.
     let (mut class, mut first, mut count) = (budget.filled(0usize, n_rows)?, vec![], vec![]);
     for (at, &i) in order.iter().enumerate() {
         budget.work(1 + width)?;
@@ -44,7 +45,7 @@ pub fn unique(x: &Tensor, axis: Option<usize>, sorted: bool, budget: &Budget) ->
     ])
 }
 
-/// The numbers of the rows in sorted order; equal rows keep their order.
+/// The indices of the rows in sorted order; equal rows keep their order.
 fn order(keys: &[u64], (n_rows, width): (usize, usize), budget: &Budget) -> Result<Vec<usize>> {
     if width == 1 {
         let mut placed = budget.collect(n_rows, |i| Ok((keys[i], i)))?;
@@ -57,7 +58,7 @@ fn order(keys: &[u64], (n_rows, width): (usize, usize), budget: &Budget) -> Resu
     Ok(order)
 }
 
-/// The rows that are compared, concatenated, and their length: the elements, or the slices across an axis.
+/// Returns the concatenated keys of all rows, and the number of keys of a row.
 fn rows(x: &Tensor, keys: Vec<u64>, axis: Option<usize>, budget: &Budget) -> Result<(Vec<u64>, usize)> {
     let Some(axis) = axis else { return Ok((keys, 1)) };
     let Some(&extent) = x.dims().get(axis) else {
@@ -101,7 +102,7 @@ mod tests {
         assert_eq!(run(&large, None, true), [vec![1, 0], vec![1, 0, 1], vec![1, 2]]);
     }
 
-    /// The expected results are found by a search through all elements.
+    /// Compares with a linear search through all elements.
     #[test]
     fn many_elements_are_what_a_search_finds() {
         let values: Vec<i64> = (0..3000).map(|i| i * i % 101 - 50).collect();

@@ -40,7 +40,7 @@ impl Plan {
 pub struct Symbol {
     /// Name in expressions, unique in the manifest.
     pub name: String,
-    /// What determines the value.
+    /// What determines the symbol's value.
     pub kind: SymbolKind,
     /// Lower bound, inclusive.
     pub lo: i64,
@@ -77,7 +77,7 @@ checked! {
     Derived {
         /// Name of a dimension in the model.
         name: String,
-        /// Its value, over the symbols of the manifest.
+        /// Value of the dimension, over the symbols of the manifest.
         equals: Dim,
         /// Lower bound, inclusive.
         lo: i64,
@@ -92,13 +92,13 @@ checked! {
 /// A function of the model that can be called.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
-    /// Name by which it is called, such as `main`.
+    /// Name by which the function is called, such as `main`.
     pub name: String,
     /// Inputs, in the order in which a call passes them.
     pub inputs: Vec<Port>,
     /// Outputs, in the order in which a call returns them.
     pub outputs: Vec<Port>,
-    /// Memory that the steps access, which they refer to by index.
+    /// Memory that the steps access; steps refer to buffers by index.
     pub buffers: Vec<Buffer>,
     /// Steps, in the order of execution.
     pub steps: Vec<Step>,
@@ -191,7 +191,8 @@ checked! {
 }
 
 checked! {
-    /// The units of a state that a rank holds along one axis of the mesh.
+    /// A cut of a state along one axis of the mesh. The dimension that is cut consists of `outer` runs of `count`
+    /// units; each rank holds some of the units of every run.
     Units {
         /// Index of an axis of the mesh.
         mesh: usize,
@@ -208,14 +209,15 @@ checked! {
 }
 
 impl Units {
-    /// Number of elements of the dimension on all ranks together. Errors: E0401 if it is 0 or exceeds i64.
+    /// Number of elements along the dimension on all ranks together. Errors: E0401 if this number is 0 or exceeds i64.
     pub fn extent(&self) -> Result<i64> {
         let all = self.outer.checked_mul(self.count).and_then(|n| n.checked_mul(self.unit));
         let all = all.and_then(|n| i64::try_from(n).ok()).filter(|n| *n > 0);
         all.ok_or_else(|| malformed(format!("{} runs of {} units of {}", self.outer, self.count, self.unit)))
     }
 
-    /// First unit and number of units of a rank, given its coordinate and the number of ranks.
+    /// First unit and number of units that a rank holds of each run, given its coordinate and the number of ranks along
+    /// the axis of the mesh.
     pub fn part(&self, ranks: usize, coordinate: &Dim) -> [Dim; 2] {
         part_dims(&Dim::constant(self.count as i64), ranks as i64, coordinate)
     }
@@ -285,9 +287,9 @@ impl Wire<Option<buffer::Place>> for Place {
 /// An action of an entry point, with the ONNX nodes that it computes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step {
-    /// What is executed.
+    /// The action that is executed.
     pub action: Action,
-    /// The ONNX nodes that the step computes; those of copies and binds are not stored in the file.
+    /// Names of the ONNX nodes that the step computes; the file does not store them for copies and binds.
     pub origins: Vec<String>,
 }
 
@@ -384,7 +386,7 @@ checked! {
         params: Vec<Dim>,
         /// Number of work items.
         grid: Dim,
-        /// If the launch copies a state's input to its output, index of the state.
+        /// If the launch copies the input of a state to its output: the index into [`Entry::states`].
         carries: Option<usize>,
         ; origins
     }
@@ -395,7 +397,7 @@ checked! {
     Copy {
         /// Index of the source buffer.
         from: usize,
-        /// Index of the destination buffer, of the same size.
+        /// Index of the destination buffer, which has the size of the source buffer.
         to: usize,
     }
 }
@@ -564,7 +566,7 @@ checked! {
         /// Values that must not be negative in a launch with work items, so that the kernel stays within its buffers.
         requires: Vec<Dim> as launch,
         /// Largest valid value of each index that is read from data. Like the values of `requires`, it must not be
-        /// negative; it is negative if the dimension has no elements.
+        /// negative in a launch with work items; it is negative if the indexed dimension has no elements.
         indexes: Vec<Dim> as launch,
         /// Launch parameters for each GPU target of the plan; empty if there is none.
         targets: Vec<KernelTarget>,

@@ -2,8 +2,8 @@
 //!
 //! [`direct`](super::direct) has the fewest rounds, but every rank communicates with every other one; ranks that share
 //! memory use it. Over a network, other algorithms send fewer messages (doubling, trees, Bruck) or communicate with
-//! neighbours only (rings). The algorithm fixes the order of reductions, which is the same on all transports, since it
-//! is part of the schedule.
+//! neighbours only (rings). The schedule of an algorithm fixes the order of reductions, so this order is the same on
+//! all transports.
 
 use super::{Move, Operand, Rounds, Source, direct, joined, reduced, wholes};
 use crate::host::{Collective, part};
@@ -27,12 +27,12 @@ pub enum Algorithm {
     Rabenseifner,
     /// Reduces towards the root, from ranks at doubling distances, and broadcasts from the root in reverse.
     BinomialTree,
-    /// Two trees, each for half of the data; the second one numbers the ranks in reverse, so that its root is the last.
+    /// Two trees, each for half of the data; the second one numbers the ranks in reverse, so its root is the last rank.
     DoubleTree,
     /// Like `Direct`, but each rank takes data from only one other rank per round.
     Pairwise,
     /// A logarithmic number of rounds, for any number of ranks. In an all-gather, the number of blocks that a rank
-    /// receives doubles with each round; in an all-to-all of n ranks, it is about n / 2 in each round.
+    /// receives doubles with each round; in an all-to-all of n ranks, a rank receives about n / 2 blocks in each round.
     Bruck,
     /// Reduces within groups of neighbours, then between groups, then distributes the result within groups.
     Hierarchical {
@@ -167,7 +167,8 @@ impl Own<'_> {
         1 << self.n.ilog2()
     }
 
-    /// All-reduce: each share is combined as it travels around the ring, and the result then travels around once more.
+    /// All-reduce: each share passes around the ring once while each rank combines its own operand with it, and the
+    /// combined share then passes around the ring once more.
     fn ring(&self, f: Reduction, range: Range<usize>, way: Way) -> Rounds {
         let (n, r) = (self.n, self.rank);
         let back = |k: usize| match way {
@@ -212,8 +213,8 @@ impl Own<'_> {
         block.iter().map(one).collect()
     }
 
-    /// Takes blocks from the predecessor for `forward - 1` rounds, and in the same rounds the remaining ones from the
-    /// successor.
+    /// Takes `forward - 1` blocks from the predecessor, one per round, and in the same rounds the remaining blocks from
+    /// the successor.
     fn ring_gather(&self, dim: usize, forward: usize) -> Rounds {
         let (n, r, blocks) = (self.n, self.rank, self.blocks(dim));
         let mut rounds = vec![self.block(&blocks[r], r, r)];
@@ -251,7 +252,7 @@ impl Own<'_> {
         rounds
     }
 
-    /// Maximum number of rounds between the first and the last one of `folded`.
+    /// Maximum number of rounds that `inner` adds in `folded`.
     fn rounds_inside(&self) -> usize {
         2 * self.n.ilog2() as usize
     }
@@ -314,7 +315,7 @@ impl Own<'_> {
         (0..).map(|bit| 1 << bit).take_while(|d| *d < self.n).collect()
     }
 
-    /// Reduces towards the root, from ranks at doubling distances. `number` is counted from the root.
+    /// Reduces towards the root, from ranks at doubling distances. `number` is the rank's number counted from the root.
     fn up(&self, f: Reduction, range: Range<usize>, number: usize, root: usize) -> Rounds {
         let mut rounds = vec![take(Source::Operand(self.rank), &range, None).into_iter().collect::<Vec<Move>>()];
         for d in self.distances() {
@@ -330,7 +331,8 @@ impl Own<'_> {
         rounds
     }
 
-    /// Broadcasts from the root, at halving distances. `of_root` returns where the root has the data.
+    /// Broadcasts from the root, at halving distances. `of_root` returns whether the data is in the root's operand or
+    /// in its result.
     fn down(&self, range: Range<usize>, number: usize, root: usize, of_root: impl Fn(usize) -> Source) -> Rounds {
         let mut rounds = vec![vec![]];
         if number == 0 && of_root(root) == Source::Operand(root) {
@@ -344,7 +346,8 @@ impl Own<'_> {
         rounds
     }
 
-    /// Takes from one other rank in each round, so that no rank serves two others at once.
+    /// Spreads the moves over n rounds: in round k, a rank takes data only from the rank k positions before it, so no
+    /// two ranks take data from the same rank.
     fn one_by_one(&self, rounds: Rounds) -> Rounds {
         let mut out = vec![vec![]; self.n];
         for m in rounds.into_iter().flatten() {
@@ -364,9 +367,9 @@ impl Own<'_> {
         rounds
     }
 
-    /// Bruck's all-to-all: a block that must travel `k` ranks advances by each power of two in `k`. A rank on the way
-    /// stores the block where its own block for the same distance will end up. So all blocks must have the same size;
-    /// otherwise the result is `None`.
+    /// Bruck's all-to-all: a block for the rank `k` positions ahead advances once by each power of two in the binary
+    /// form of `k`. A rank on the way stores the block where its result will hold the block from the rank `k` positions
+    /// behind it. So all blocks must have the same size; otherwise the result is `None`.
     fn bruck_to_all(&self, op: &Collective, split: usize) -> Option<Rounds> {
         let (n, r, operands) = (self.n, self.rank, self.operands);
         if !operands[0].dims[split].is_multiple_of(n) || operands.iter().any(|o| *o != operands[0]) {

@@ -1,4 +1,4 @@
-//! executes schedules and compares with the semantics of the collectives; counts the bytes that they move
+//! executes schedules and compares the results with those of `Collective::result`; counts the bytes that schedules move
 
 use super::algorithms::Algorithm;
 use super::*;
@@ -14,7 +14,7 @@ fn carried(rounds: &Rounds, rank: usize, n: usize) -> Vec<usize> {
     bytes
 }
 
-/// Number of messages that a rank receives: one per round and other rank from which it takes something.
+/// Number of messages that a rank receives: in each round, one from each other rank from which it takes bytes.
 fn messages(rounds: &Rounds, rank: usize) -> usize {
     let of = |round: &Vec<Move>| {
         let others: BTreeSet<usize> = round.iter().map(|m| m.from.rank()).filter(|other| *other != rank).collect();
@@ -23,7 +23,7 @@ fn messages(rounds: &Rounds, rank: usize) -> usize {
     rounds.iter().map(of).sum()
 }
 
-/// The results of all ranks by their schedules; none if the algorithm does not support the collective.
+/// Returns the results of the schedules of all ranks; `None` if the algorithm does not support the collective.
 fn executed(op: &Collective, operands: &[Tensor], algorithm: Algorithm) -> Option<Vec<Tensor>> {
     let described: Vec<Operand> =
         operands.iter().map(|t| Operand { dtype: t.dtype(), dims: t.dims().to_vec() }).collect();
@@ -141,7 +141,7 @@ fn operands_that_do_not_fit_are_refused() {
 
 static RANKS: [usize; 10] = [1, 2, 3, 4, 5, 6, 7, 8, 12, 16];
 
-/// Small numbers, whose sums are exact in all but the narrowest types, where they wrap or saturate in the same way.
+/// Tensors of -1, 0 and 1, whose sums are exact in every type but u8, in which -1 is 255 and sums wrap.
 fn numbers(dims: &[Vec<usize>], dtype: DType) -> Vec<Tensor> {
     let one = |(rank, dims): (usize, &Vec<usize>)| {
         let values = (0..dims.iter().product()).map(|i: usize| ((i * 7 + rank * 5) % 3) as i8 - 1);
@@ -255,8 +255,8 @@ fn algorithms_carry_what_their_formulas_say() {
             let spread = taken(Algorithm::BinomialTree, "Broadcast mesh=0 root=1", &vec![operand.clone(); n], rank);
             assert_eq!(spread, (receives * bytes, receives));
         }
-        // For trees, the bytes that all ranks take together are compared: each rank takes part once on the way up and
-        // once on the way down.
+        // For trees, the bytes that all ranks take together are compared: the data of each rank but the root is taken
+        // once on the way up, and each rank but the root takes the result once on the way down.
         let total = |algorithm: Algorithm| {
             let all = (0..n).map(|rank| taken(algorithm, "AllReduce mesh=0 by=add", &vec![operand.clone(); n], rank).0);
             all.sum::<usize>()
@@ -266,8 +266,8 @@ fn algorithms_carry_what_their_formulas_say() {
     }
 }
 
-/// The actions of a rank on a transport of messages: for each round, the ranks that it sends to and receives from. It
-/// starts all messages of a round at once, and continues when they have completed.
+/// The actions of a rank on a transport of messages: for each round, the ranks that it sends to and receives from. A
+/// rank starts all messages of a round at once, and continues when these messages have completed.
 type Script = Vec<[BTreeSet<usize>; 2]>;
 
 /// Returns the script of each rank for a sequence of collectives, each performed within groups of ranks.
@@ -293,8 +293,9 @@ fn scripts(n: usize, plan: &[(Collective, Vec<Vec<usize>>, Algorithm)]) -> Vec<S
     all
 }
 
-/// Explores every order in which ranks can continue, if a message is never buffered for a rank that does not receive
-/// yet; returns the states in which no rank can. A state is the number of rounds that each rank has begun.
+/// Explores every order in which ranks can continue if messages are not buffered: a send completes only when its
+/// receiver has begun to receive. Returns the unfinished states in which no rank can continue. A state is the number of
+/// rounds that each rank has begun.
 fn stuck(scripts: &[Script]) -> BTreeSet<Vec<usize>> {
     let n = scripts.len();
     // Number of messages that a rank has begun to send to another rank, or to receive from it.
@@ -355,7 +356,8 @@ fn no_order_of_arrival_leaves_ranks_waiting() {
     let plan = [(sum, rows.clone(), Algorithm::Ring), (gather, columns.clone(), Algorithm::Direct)];
     let mut scripts = scripts(4, &plan);
     assert_eq!(stuck(&scripts), BTreeSet::new());
-    // If two ranks, 0 and 3, reach the collectives in another order, they deadlock with the other ranks.
+    // If rank 0 alone reaches the two collectives in the opposite order, all ranks still finish; if rank 3 does, too,
+    // the ranks deadlock.
     let swapped = self::scripts(4, &[plan[1].clone(), plan[0].clone()]);
     scripts[0] = swapped[0].clone();
     assert_eq!(stuck(&scripts), BTreeSet::new());

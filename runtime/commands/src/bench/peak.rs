@@ -1,10 +1,10 @@
-//! this machine  =>  its peak rates: f32 multiply-adds in registers, and a plain read of data larger than any cache
+//! this machine  =>  its peak rates: f32 multiply-adds in registers, and a plain read of 128 MiB per thread
 
 use sardonyx_base::cpu::Level;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-/// Peak rates, measured on as many threads as the session has.
+/// Peak rates of all threads together, on as many threads as the session has. A multiply-add is two operations.
 #[derive(Clone, Copy, Debug)]
 pub struct Peak {
     pub gflops: f64,
@@ -17,9 +17,9 @@ impl Peak {
     }
 }
 
-/// Duration of each measurement.
+/// Minimum duration of each measurement.
 const TIME: Duration = Duration::from_millis(40);
-/// Bytes that each thread reads repeatedly.
+/// Number of bytes that each thread reads repeatedly.
 const BYTES: usize = 128 << 20;
 
 pub fn measure(level: Level, threads: usize) -> Peak {

@@ -1,6 +1,6 @@
 //! what each step runs  =>  the repeated layer among the steps: 72 = 5 + 6 layers × 11 + 1
 
-/// A repetition: from `first` on, the same sequence of `length` steps is made `times` times.
+/// A repetition: from step `first` on, the same sequence of `length` steps occurs `times` times in a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layers {
     /// Index of the first step.
@@ -11,7 +11,8 @@ pub struct Layers {
     pub times: usize,
 }
 
-/// The repetition that covers most steps, each given by what it runs; ties go to the shortest layer, then to its first position.
+/// The repetition that covers most steps; ties go to the shortest layer, then to the first position. `order` has a
+/// number for each step, which is equal for steps that run the same.
 pub fn layers(order: &[usize]) -> Option<Layers> {
     let mut best: Option<Layers> = None;
     for length in 1..=order.len() / 2 {
@@ -50,7 +51,7 @@ mod tests {
     #[test]
     fn layers_are_what_repeats() {
         assert_eq!(found(&[9, 1, 2, 3, 1, 2, 3, 1, 2, 3, 8]), Some((1, 3, 3)));
-        // Three repetitions of length 3 cover more than the pairs inside; a layer may contain a repetition itself.
+        // Three repetitions of length 3 cover more than the pairs of 5; a layer may itself contain a repetition.
         assert_eq!(found(&[5, 5, 6, 5, 5, 6, 5, 5, 6]), Some((0, 3, 3)));
         assert_eq!(found(&[7, 7, 7, 7]), Some((0, 1, 4)));
     }

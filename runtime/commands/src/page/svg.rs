@@ -77,8 +77,8 @@ const PLOT: (f64, f64) = (560.0, 320.0);
 const MARGIN: (f64, f64) = (56.0, 34.0);
 
 /// Draws the roofline on logarithmic axes: the limits of the device, and for each step a point at its operations per
-/// byte and predicted operations per second, with a second point if the step was measured. Points of slower steps are
-/// larger.
+/// byte and predicted operations per second, with a second point if the step was measured. The area of a point grows
+/// with the predicted time of the step.
 pub fn roofline(page: &Page, device: &Roofline) -> String {
     let points: Vec<(usize, &Point, f64)> = (page.shown().into_iter())
         .filter_map(|i| Some((i, page.steps[i].point.as_ref()?)))

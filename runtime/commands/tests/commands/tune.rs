@@ -1,4 +1,4 @@
-//! sardonyx-run tune: on the stand-in driver the file that it writes, elsewhere a sentence
+//! `tune`: the file that it writes with the stand-in driver of a GPU, and its error messages
 
 use super::common::{Builder, PTX, driver};
 use super::*;

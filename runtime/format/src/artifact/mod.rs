@@ -11,11 +11,11 @@
 //! | `attached/NAME` | 64 | a file of the model that the runtime only passes on, such as `tokenizer.json`; optional |
 //! | `manifest` | 64 | [`Manifest`](sardonyx_base::plan::Manifest), with the BLAKE3 of the other entries |
 //!
-//! The archive comment is the seal: the BLAKE3 of every byte of the file except the data of `weights` and the digest
-//! itself. Together with the hash of `weights` in the manifest, the digest detects every changed bit, also in headers
-//! and padding. A hash does not establish trust: the code entry is native code, and anyone who can write the file can
-//! seal it. Therefore the caller states which seals or whose signatures it trusts. In a signed file, the digest is
-//! followed by the text ` ed25519 KEY SIGNATURE`.
+//! The archive comment is the seal, which ends the file: the BLAKE3 of all bytes before the digest except the data of
+//! `weights`. Together with the hash of `weights` in the manifest, the digest detects every changed bit, also in
+//! headers and padding. A hash does not establish trust: the code entry is native code, and anyone who can write the
+//! file can seal it. Therefore the caller states which seals or whose signatures it trusts. In a signed file, the
+//! digest is followed by the text ` ed25519 KEY SIGNATURE`.
 
 mod read;
 mod trust;
@@ -40,11 +40,11 @@ pub const ATTACHED: &str = "attached/";
 /// Name of the entry with the constants.
 pub const WEIGHTS: &str = "weights";
 
-/// Alignment of the entry `weights` in the file: a multiple of the page size, so that constants can be mapped.
+/// Alignment of the entry `weights` in the file, in bytes: that of pages, so that constants can be mapped.
 pub const WEIGHTS_ALIGNMENT: u16 = 4096;
 /// Alignment of every entry except `weights` in the file, in bytes.
 pub const ENTRY_ALIGNMENT: u16 = 64;
-/// Alignment of every constant within `weights`.
+/// Alignment of every constant within `weights`, in bytes.
 pub const CONSTANT_ALIGNMENT: u64 = 64;
 
 /// Prefix of the comment, followed by 64 hexadecimal digits and optionally a signature. Another way of sealing must use
@@ -53,7 +53,7 @@ const SEAL: &str = "sardonyx 1 blake3 ";
 const DIGEST_BYTES: usize = 64;
 const SEAL_BYTES: usize = SEAL.len() + DIGEST_BYTES;
 
-/// The entry with the CPU code of an architecture: `cpu/x86_64.so`.
+/// Name of the entry with the CPU code of an architecture: `cpu/x86_64.so`.
 pub fn code_entry(arch: &str) -> String {
     format!("cpu/{arch}.so")
 }

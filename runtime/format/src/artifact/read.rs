@@ -18,10 +18,11 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use zip::{CompressionMethod, ZipArchive};
 
-/// How far the content is compared with its hashes.
+/// Which parts of the content are compared with their hashes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Verify {
-    /// All weights are read and hashed when the file is loaded, and so is everything else.
+    /// Everything is read and hashed when the file is loaded; with several ranks, each rank hashes only the constants
+    /// that it uses.
     #[default]
     Full,
     /// The weights are not read on loading, only as the model runs; everything else is hashed.
@@ -37,11 +38,11 @@ pub struct Reading<'a> {
     pub verify: Verify,
     /// Whether the file is copied to memory, where nothing can change it, instead of being mapped.
     pub copied: bool,
-    /// If present, files that are not trusted are refused before any part is decoded; absent if no code will be run.
+    /// If present, files that it does not trust are refused before the plan is decoded; absent if no code will be run.
     pub trust: Option<&'a Trust>,
 }
 
-/// An open artifact. The bytes are views of the mapped or given file, which must not be changed while it is open.
+/// An open artifact. The bytes are views of the mapped or given file, which must not change while the artifact exists.
 pub struct Artifact {
     /// The seal; absent if the file was not hashed.
     pub seal: Option<Seal>,
@@ -63,7 +64,8 @@ pub struct Artifact {
     pub attached: Vec<(String, Bytes)>,
 }
 
-/// Maximum size of entries that are decoded, larger than any real entry; decoding may need many times the encoded size.
+/// Maximum size of an entry other than `weights` in bytes, larger than any real entry; decoding may need many times the
+/// encoded size.
 const PLAN_BYTES_MAX: usize = 256 << 20;
 
 impl Artifact {
@@ -145,13 +147,14 @@ impl Artifact {
         Ok(Artifact { seal, manifest, plan, plans, code, ptx, weights: file.slice(weights), selftest, attached })
     }
 
-    /// Identifies the content, so that equal files have equal identities: the seal, or else a hash of the manifest.
+    /// Returns bytes that identify the content, so that equal files have equal identities: the digest of the seal or,
+    /// if the file was not hashed, a hash of the manifest.
     pub fn identity(&self) -> Vec<u8> {
         let of_manifest = || blake3::hash(&self.manifest.encode_to_vec());
         self.seal.as_ref().map_or_else(of_manifest, |seal| seal.digest).as_bytes().to_vec()
     }
 
-    /// Checks the hash of a range of the weights. Errors: E0401 if it differs from `hash`.
+    /// Checks a range of the weights. Errors: E0401 if its BLAKE3 in hexadecimal differs from `hash`.
     pub fn check_constant(&self, range: Range<usize>, hash: &str) -> Result<()> {
         match blake3::hash(&self.weights[range.clone()]).to_hex().as_str() == hash {
             true => Ok(()),
@@ -165,15 +168,15 @@ impl Artifact {
     }
 }
 
-/// All entries that the manifest lists or the archive contains, in order.
+/// The names of all entries that the manifest lists or the archive contains, sorted.
 fn names<'a>(entries: &'a Entries, manifest: &'a Manifest) -> impl Iterator<Item = &'a str> {
     let listed = manifest.files.iter().map(|f| f.name.as_str());
     let all: BTreeSet<&str> = listed.chain(entries.found.iter().map(|(name, _)| name.as_str())).collect();
     all.into_iter()
 }
 
-/// Reads an entry that the manifest may list: an entry that is listed but missing is damage, as is an entry that is not
-/// listed.
+/// Checks an optional entry and returns its range; `None` if the manifest does not list it and the archive does not
+/// contain it. Errors: E0401, also if only one of the two is the case.
 fn read_optional(
     file: &[u8],
     entries: &Entries,
@@ -237,8 +240,8 @@ fn check_entry(manifest: &Manifest, name: &str, bytes: &[u8], hashed: bool) -> R
 
 fn map_file(path: &Path) -> Result<Mmap> {
     let file = open_file(path)?.0;
-    // SAFETY: the map is read-only; the documentation demands that an artifact is never changed in place, and the
-    // writer replaces it by renaming.
+    // SAFETY: the map is read-only; the documentation demands that an artifact is never changed in place, and
+    // `ArtifactWriter` replaces a file by renaming.
     unsafe { Mmap::map(&file) }.map_err(|e| Error::io(path, "read", &e))
 }
 
@@ -285,7 +288,7 @@ pub(super) fn map_archive(path: &Path) -> Result<(Mmap, Range<usize>)> {
     Ok((map, weights))
 }
 
-/// The entries of the archive as ranges of the file, all of which are inside it.
+/// The entries of the archive as ranges of bytes, which are all inside the file.
 struct Entries {
     found: Vec<(String, Range<usize>)>,
     comment: Vec<u8>,
@@ -334,7 +337,7 @@ impl Entries {
             }
             return Err(damaged("the archive is not sealed".into()));
         };
-        // The seal must be at the very end of the file, because it does not cover bytes behind the archive.
+        // The seal must be at the very end of the file, because the digest does not cover bytes after the archive.
         let digest_at = file.len() - sealed.len();
         let (digest, rest) = sealed.split_at(sealed.len().min(DIGEST_BYTES));
         let intact = || {

@@ -5,7 +5,7 @@ use ed25519_dalek::{Signature, Signer, SigningKey, VerifyingKey};
 use sardonyx_base::{Error, Result};
 use std::fmt;
 
-/// Prefix of the signed message, so that no signature of anything else is valid for an artifact.
+/// Prefix of the signed message, so that a signature made for another purpose is not valid for an artifact.
 const SIGNED: &[u8] = b"sardonyx artifact 1\n";
 
 /// Word between the digest and the signer's key in the archive comment of a signed file.
@@ -20,7 +20,7 @@ pub struct Seal {
     /// The BLAKE3 hash of all bytes before the digest except the data of the weights, whose own hash is in the
     /// manifest.
     pub digest: blake3::Hash,
-    /// The key with which the digest is signed; `None` if it is not signed.
+    /// The public key of the signer; `None` if the digest is not signed.
     pub signer: Option<PublicKey>,
 }
 
@@ -139,7 +139,7 @@ impl SecretKey {
 
 impl Seal {
     /// Returns the seal of a file with this digest; `rest` are the bytes that follow the digest in the archive comment.
-    /// `None` if there are such bytes and they are not a valid signature of the digest.
+    /// `None` if `rest` is neither empty nor a valid signature of the digest.
     pub(super) fn new(digest: blake3::Hash, rest: &[u8]) -> Option<Seal> {
         if rest.is_empty() {
             return Some(Seal { digest, signer: None });
@@ -156,7 +156,7 @@ fn signed(digest: &blake3::Hash) -> Vec<u8> {
     [SIGNED, digest.as_bytes()].concat()
 }
 
-/// Parses hexadecimal digits, in lower case only, so that each signature has a single text.
+/// Parses `2 * N` hexadecimal digits; only lower case is accepted, so that each signature has a single text.
 fn hex<const N: usize>(text: &str) -> Option<[u8; N]> {
     let digit = |c: u8| match c {
         b'0'..=b'9' => Some(c - b'0'),

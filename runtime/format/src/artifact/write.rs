@@ -54,7 +54,7 @@ impl ArtifactWriter {
         })
     }
 
-    /// Makes every constant from now on be hashed individually.
+    /// From now on, hashes every constant individually.
     pub fn hash_constants(&mut self) {
         self.constant = Some(blake3::Hasher::new());
     }
@@ -64,7 +64,7 @@ impl ArtifactWriter {
         self.constant.as_ref().map(|hasher| hasher.finalize().to_hex().to_string()).unwrap_or_default()
     }
 
-    /// Pads to the next multiple of 64 and returns that offset in `weights`, at which the next constant begins.
+    /// Pads `weights` to the next multiple of 64 bytes and returns this offset, at which the next constant begins.
     pub fn begin_constant(&mut self) -> Result<u64> {
         static ZEROS: [u8; CONSTANT_ALIGNMENT as usize] = [0; CONSTANT_ALIGNMENT as usize];
         let end = self.weights_bytes.next_multiple_of(CONSTANT_ALIGNMENT);
@@ -86,7 +86,7 @@ impl ArtifactWriter {
         Ok(())
     }
 
-    /// Writes a whole constant; returns its offset.
+    /// Writes a whole constant; returns its offset in `weights`.
     pub fn constant(&mut self, bytes: &[u8]) -> Result<u64> {
         let offset = self.begin_constant()?;
         self.append(bytes)?;
@@ -113,18 +113,19 @@ impl ArtifactWriter {
         self.plans.push((format!("{PLANS}{class}"), plan.encode_to_vec()));
     }
 
-    /// Adds a file that the runtime passes on by this name, with any content. Each name must be unique.
+    /// Adds a file with any content, which the runtime only passes on under this name. Each name must be unique.
     pub fn attach(&mut self, name: &str, bytes: Vec<u8>) {
         self.attached.push((format!("{ATTACHED}{name}"), bytes));
     }
 
-    /// Signs the file with this key.
+    /// Makes `finish` sign the file with this key.
     pub fn sign(&mut self, key: SecretKey) {
         self.key = Some(key);
     }
 
-    /// Writes the remaining entries and renames the file. `manifest.files` is filled in here; the other fields are
-    /// written as given (see [`Manifest::current`]). An artifact for GPUs only has no code for CPUs.
+    /// Writes the remaining entries, seals the file and renames it. `manifest.files` is filled in here, and
+    /// `manifest.format_minor` is raised if there are plans for classes of devices; the other fields are written as
+    /// given (see [`Manifest::current`]). `code` is the code for CPUs; an artifact for GPUs only has none.
     pub fn finish(mut self, mut manifest: Manifest, plan: &Plan, code: Option<&[u8]>) -> Result<()> {
         let plan = plan.encode_to_vec();
         if !self.plans.is_empty() {
@@ -209,7 +210,8 @@ impl Seek for Quiet {
     }
 }
 
-/// Reads the finished archive back, as a reader does, and writes the digest to the space reserved for it.
+/// Reads the finished archive back, as a reader does, writes the digest and the signature, if any, to the space
+/// reserved for them, and renames the file.
 fn seal(mut file: AtomicFile, path: &str, key: Option<&SecretKey>) -> Result<()> {
     let fail = |e: std::io::Error| Error::io(path, "write", &e);
     file.flush().map_err(fail)?;
@@ -222,7 +224,7 @@ fn seal(mut file: AtomicFile, path: &str, key: Option<&SecretKey>) -> Result<()>
     file.commit()
 }
 
-/// Options that do not depend on the clock, the platform or the user.
+/// Options of an entry, which do not depend on the clock, the platform or the user.
 fn options(alignment: u16) -> SimpleFileOptions {
     SimpleFileOptions::default()
         .compression_method(CompressionMethod::Stored)

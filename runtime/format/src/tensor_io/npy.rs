@@ -26,7 +26,8 @@ static TYPES: &[(&str, DType)] = &[
     ("<c16", DType::C128),
 ];
 
-/// Reads the content of a `.npy` file; the tensor shares its bytes, unless some have to be normalised (bools).
+/// Reads the content of a `.npy` file. The tensor shares the file's bytes, unless bools other than 0 and 1 must be
+/// normalised.
 pub fn decode(file: Bytes) -> Result<Tensor> {
     let (header, at) = split_header(&file)?;
     let (dtype, dims) = parse_header(header)?;
@@ -40,7 +41,7 @@ pub fn decode(file: Bytes) -> Result<Tensor> {
     Tensor::new(dtype, dims, data)
 }
 
-/// The text of the header, and the offset of the data.
+/// Returns the text of the header, and the offset of the data in bytes.
 fn split_header(file: &[u8]) -> Result<(&str, usize)> {
     let broken = |what: &str| Error::user("E0302", format!("not a .npy file: {what}"));
     let version = file.strip_prefix(MAGIC).and_then(|rest| rest.first()).ok_or_else(|| broken("it has no magic"))?;
@@ -83,7 +84,8 @@ fn parse_header(header: &str) -> Result<(DType, Vec<usize>)> {
     Ok((dtype, dims.collect::<Result<_>>()?))
 }
 
-/// The header, padded so that the data begins at a multiple of 64; none if numpy lacks the type.
+/// Returns everything before the data, padded so that the data begins at a multiple of 64 bytes; `None` if numpy lacks
+/// the type.
 fn header(dtype: DType, dims: &[usize]) -> Option<Vec<u8>> {
     let (numpy, _) = TYPES.iter().find(|(_, d)| *d == dtype)?;
     let shape: String = dims.iter().map(|d| format!("{d}, ")).collect();
@@ -103,8 +105,8 @@ fn header(dtype: DType, dims: &[usize]) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// Writes a `.npy` file, whole or not at all. Types that numpy lacks are widened without loss: bf16 and the 8- and
-/// 4-bit floats to f32, 4- and 2-bit integers to 8 bits.
+/// Writes a `.npy` file atomically. Types that numpy lacks are widened without loss: bf16 and the 8- and 4-bit floats
+/// to f32, 4- and 2-bit integers to 8 bits.
 pub fn save_npy(path: impl AsRef<Path>, tensor: &Tensor) -> Result<()> {
     let path = path.as_ref();
     let tensor = widen(tensor);
@@ -117,7 +119,8 @@ pub fn save_npy(path: impl AsRef<Path>, tensor: &Tensor) -> Result<()> {
     file.commit()
 }
 
-/// Reads all arrays of a `.npz` file, in the file's order. Deflated entries are inflated.
+/// Reads all arrays of a `.npz` file, in the file's order. Deflated entries are inflated; entries that are not `.npy`
+/// files are skipped.
 pub fn read_npz(path: impl AsRef<Path>) -> Result<Vec<(String, Tensor)>> {
     let path = path.as_ref();
     let named = |e: Box<Error>| e.file(path.display().to_string());

@@ -5,11 +5,13 @@ use sardonyx_base::{DType, Error, Result, Tensor, packed, tensor};
 /// Synthetic values for a benchmark or a trial run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Synthetic {
-    /// Floats uniform in -1..1; integers 0 or 1 (valid as mask, type and index); random bools.
+    /// Floats uniform in -1..1; integers 0 or 1 (valid as mask, type and index); random bools. 8-bit floats and all
+    /// types of 2 and 4 bits have random bit patterns.
     Random,
-    /// All elements are 0; bools are false.
+    /// All bytes are 0, so elements are 0 or false (F8E8M0 has no 0).
     Zeros,
-    /// Floats uniform in lo..hi; integers from lo to hi, both included.
+    /// Floats uniform in lo..hi; integers from lo to hi, both included. Bools, 8-bit floats and types of 2 and 4 bits
+    /// are as with `Random`.
     Range {
         /// Lower bound, at most `hi`.
         lo: f64,
@@ -19,7 +21,7 @@ pub enum Synthetic {
 }
 
 impl Synthetic {
-    /// Parses a specification; `None` if the text is not one (then it is a file name).
+    /// Parses `random`, `zeros` or `range:LO..HI`. Returns `None` for any other text, such as a file name.
     pub fn parse(text: &str) -> Option<Result<Synthetic>> {
         match text {
             "random" => Some(Ok(Synthetic::Random)),
@@ -36,7 +38,8 @@ impl Synthetic {
         }
     }
 
-    /// A tensor of such values. Different seeds give different values; inputs are seeded by their position.
+    /// Returns a tensor of these values. Equal arguments give equal values. Errors: E0202 if the size overflows or the
+    /// type has no fixed size, E0304 without enough memory.
     pub fn tensor(self, dtype: DType, dims: Vec<usize>, seed: u64) -> Result<Tensor> {
         let overflow = || Error::user("E0202", format!("a tensor of {dims:?} {dtype} has no representable size"));
         let n = tensor::element_count(&dims).ok_or_else(overflow)?;
@@ -100,7 +103,7 @@ impl SplitMix64 {
         z ^ (z >> 31)
     }
 
-    /// A number uniform in 0..1, with 53 bits.
+    /// Returns a multiple of 2^-53, uniform in 0..1.
     fn unit(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }

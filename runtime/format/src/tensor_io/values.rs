@@ -42,8 +42,8 @@ struct MapProto {
     values: Option<ElementsProto>,
 }
 
-/// Reads the bytes of a `.pb` file as a value of this kind; returns its name, and the value as a tensor. Errors: E0302,
-/// and those of `TensorProto::to_tensor`.
+/// Reads the bytes of a `.pb` file as a value of the given kind. Returns the name in the file, and the value as a
+/// tensor. Errors: E0302, and those of `TensorProto::to_tensor`.
 pub fn read_value(bytes: Bytes, kind: &Kind) -> Result<(String, Tensor)> {
     let wrong = |e| Error::user("E0302", format!("not an ONNX {kind}: {e}"));
     match kind {

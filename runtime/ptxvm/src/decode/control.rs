@@ -44,7 +44,7 @@ pub fn brx(d: &mut Decoder, mods: &mut Mods, ops: &[Operand]) -> Done {
     Ok(())
 }
 
-/// `call.uni (results), name, (arguments);` where either list may be omitted.
+/// Decodes `call.uni (results), name, (arguments);`. Either list may be omitted.
 pub fn call(d: &mut Decoder, mods: &mut Mods, ops: &[Operand]) -> Done {
     mods.take("uni");
     let (results, rest) = match ops {
@@ -57,7 +57,7 @@ pub fn call(d: &mut Decoder, mods: &mut Mods, ops: &[Operand]) -> Done {
         _ => return d.error("takes a function's name and its arguments; indirect calls are not supported"),
     };
     match name.as_str() {
-        // CUDA's `assert` calls this function if it fails.
+        // A failed `assert` of CUDA calls this function.
         "__assertfail" => trap(d, mods, &[]),
         _ => d.inline(name, results, arguments),
     }

@@ -90,14 +90,14 @@ fn emit(d: &mut Decoder, to: Reg, from: Reg, f: impl Fn(u64) -> u64 + Send + Syn
     d.emit(Op::Lanes(op));
 }
 
-/// The value of the integer of type `ty` in the low bits of a register.
+/// Returns the value of the integer of type `ty` in the low bits of a register.
 #[inline]
 fn integer(bits: u64, ty: Ty) -> i128 {
     let width = ty.bits();
     if ty.is_signed() { i128::from(sign_extend(bits, width)) } else { i128::from(bits & (u64::MAX >> (64 - width))) }
 }
 
-/// Sign- or zero-extends an integer of type `to` to the `register` bits of a register.
+/// Sign- or zero-extends an integer of type `to` to `register` bits, the width of the destination register.
 #[inline]
 fn fill(value: u64, to: Ty, register: u32) -> u64 {
     let wide =
@@ -197,7 +197,7 @@ fn pair(d: &mut Decoder, m: &Modifiers, ops: &[Operand], to: Ty) -> Done {
     })
 }
 
-/// Conversions to and from pairs of 8-bit floats.
+/// Decodes conversions to and from pairs of 8-bit floats.
 fn bytes(d: &mut Decoder, m: &Modifiers, mods: &Mods, ops: &[Operand], to: Ty, from: Ty) -> Done {
     let format = |ty| if ty == Ty::E4m3x2 { Format::E4m3 } else { Format::E5m2 };
     let relu = m.relu;

@@ -127,7 +127,7 @@ impl Flow {
         dominator
     }
 
-    /// The last reachable block from which threads exit.
+    /// Returns the last reachable block, in the order of the code, from which threads exit.
     fn last_exit(&self) -> Option<usize> {
         let n = self.n_blocks();
         let mut reached = vec![false; n + 1];

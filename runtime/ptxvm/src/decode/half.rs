@@ -11,7 +11,7 @@ use crate::units::packed::{self, Finish, Half, map1, map2, map3};
 
 type Done = Result<(), Error>;
 
-/// The format of a type, and whether a register of the type holds a pair of values.
+/// Returns the format of a type, and whether a register of the type holds a pair of values.
 fn format(ty: Ty) -> (Half, bool) {
     match ty {
         Ty::F16 => (Half::F16, false),
@@ -92,7 +92,8 @@ pub fn function(
     ty: Ty,
     f: impl Fn(f32) -> f32 + Send + Sync + Copy + 'static,
 ) -> Done {
-    // Only `ex2.approx.ftz.bf16` has `.ftz`. It is ignored: subnormal bf16 results, which are rare, are kept.
+    // Of these instructions, only `ex2.approx.ftz.bf16` has `.ftz`. The modifier is ignored: subnormal bf16 results,
+    // which are rare, are kept.
     mods.take("ftz");
     let half = format(ty).0;
     one(d, ops, ty, move |a| math::half(half, a, f))

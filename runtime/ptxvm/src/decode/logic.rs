@@ -1,4 +1,5 @@
-//! and, or, xor, not, lop3, shl, shr, shf, prmt, bfe, bfi, bfind, clz, popc, brev: bit operations, also on predicates
+//! and, or, xor, not (also on predicates), cnot, lop3, shl, shr, shf, prmt, bfe, bfi, bfind, clz, popc, brev, fns,
+//! szext: bit operations
 
 use super::mods::Mods;
 use super::program::{Op, Regs};

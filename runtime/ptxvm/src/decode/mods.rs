@@ -60,7 +60,7 @@ impl<'a> Mods<'a> {
         self.parts.iter_mut().filter_map(Option::take).collect()
     }
 
-    /// The first modifier that has not been taken.
+    /// Returns the first modifier that has not been taken.
     pub fn unknown(&self) -> Option<&'a str> {
         self.parts.iter().copied().flatten().next()
     }

@@ -106,7 +106,7 @@ fn part_type(bits: u32) -> Ty {
     }
 }
 
-/// `mov.b64 {%r1, %r2}, %rd1;` where the first part is the lowest.
+/// Decodes `mov.b64 {%r1, %r2}, %rd1;`. The first destination gets the lowest bits.
 fn unpack(d: &mut Decoder, elements: &[Operand], source: &Operand, ty: Ty) -> Done {
     let bits = parts(d, elements.len(), ty)?;
     let part = part_type(bits);
@@ -137,7 +137,7 @@ fn unpack(d: &mut Decoder, elements: &[Operand], source: &Operand, ty: Ty) -> Do
     Ok(())
 }
 
-/// `mov.b64 %rd1, {%r1, %r2};`
+/// Decodes `mov.b64 %rd1, {%r1, %r2};`. The first source becomes the lowest bits.
 fn pack(d: &mut Decoder, target: &Operand, elements: &[Operand], ty: Ty) -> Done {
     let bits = parts(d, elements.len(), ty)?;
     let part = part_type(bits);
@@ -209,7 +209,7 @@ pub fn slct(d: &mut Decoder, mods: &mut Mods, ops: &[Operand]) -> Done {
     }
 }
 
-/// Start of a state space's window in the generic address space.
+/// Returns the first generic address of a state space.
 fn base(space: Space) -> u64 {
     match space {
         Space::Shared => SHARED_BASE,

@@ -23,8 +23,8 @@ impl Target {
         Some(Target { sm: digits.parse().ok()?, specific: name.ends_with('a') })
     }
 
-    /// Whether this target has the features of `needed`. Features of an architecture-specific target exist only on that
-    /// target.
+    /// Returns whether this target has the features of `needed`. Features of an architecture-specific target exist only
+    /// on that target.
     fn has(self, needed: Target) -> bool {
         if needed.specific { self == needed } else { self.sm >= needed.sm }
     }

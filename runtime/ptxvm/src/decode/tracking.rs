@@ -6,8 +6,8 @@ use super::flow::Flow;
 use super::program::{Bank, GUARD, Reg};
 use super::statements::Raw;
 
-/// Limit of the total size of all sets, in bits. Above this limit, a register counts as possibly unwritten unless the
-/// same basic block has written it.
+/// Maximum total size, in bits, of the sets of written registers: one set per basic block. Above this limit, a register
+/// counts as possibly unwritten unless the same basic block has written it or it holds a constant.
 const BITS_MAX: usize = 1 << 30;
 
 pub struct Tracking {

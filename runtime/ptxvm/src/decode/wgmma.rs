@@ -51,7 +51,7 @@ fn major(d: &Decoder, operand: Option<&Operand>) -> Result<Major, Error> {
     Ok(if transposed == 1 { Major::Rows } else { Major::K })
 }
 
-/// The metadata register and the selector of a sparse product.
+/// Returns the metadata register and the selector of a sparse product.
 fn sparsity(d: &mut Decoder, wgmma: &Wgmma, metadata: &Operand, selector: &Operand) -> Result<(u32, u32), Error> {
     let metadata = d.source::<u32>(metadata, Ty::B32)?;
     match selector {
@@ -62,8 +62,9 @@ fn sparsity(d: &mut Decoder, wgmma: &Wgmma, metadata: &Operand, selector: &Opera
     }
 }
 
-/// Decodes the operands `d, a, b{, sp-meta, sp-sel}, scale-d{, imm-scale-a, imm-scale-b{, imm-trans-a}{, imm-trans-b}}`. A cannot be
-/// transposed if it is in registers.
+/// Decodes the operands
+/// `d, a, b{, sp-meta, sp-sel}, scale-d{, imm-scale-a, imm-scale-b{, imm-trans-a}{, imm-trans-b}}`.
+/// A in registers has no `imm-trans-a`: it cannot be transposed.
 fn multiply(d: &mut Decoder, mods: &mut Mods, ops: &[Operand]) -> Done {
     let is_sparse = mods.take("sp");
     sync_aligned(d, mods)?;

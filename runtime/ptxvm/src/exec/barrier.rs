@@ -113,7 +113,7 @@ impl Barriers {
         self.complete(warps, env, arrival.id);
     }
 
-    /// To be called when a warp has ended: barriers that expect the whole block no longer wait for that warp.
+    /// Must be called when a warp has ended: barriers that expect the whole block no longer wait for that warp.
     pub fn left(&mut self, warps: &mut [Warp], env: &mut Env) {
         for id in 0..N_BARRIERS as u32 {
             if self.phases[id as usize].threads > 0 && self.phases[id as usize].count.is_none() {

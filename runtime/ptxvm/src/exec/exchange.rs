@@ -1,4 +1,4 @@
-//! shfl, vote, match, redux, mma: instructions of a whole warp
+//! shfl, vote, match, redux, activemask, elect, mma: instructions that a warp executes as a whole
 
 use super::access::lanes;
 use super::env::Env;
@@ -36,8 +36,8 @@ impl Warp {
         first & active
     }
 
-    /// For `.sync.aligned` instructions without a member mask: checks that all 32 lanes execute the instruction.
-    /// Returns false if no lane does.
+    /// Checks that all 32 lanes execute a `.sync.aligned` instruction, which has no member mask. Returns false if no
+    /// lane executes it.
     pub fn converge_all(&mut self, env: &mut Env, line: u32, active: u32) -> bool {
         if active == 0 {
             return false;

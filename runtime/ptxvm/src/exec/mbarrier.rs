@@ -29,7 +29,7 @@ pub struct Mbarrier {
     phase: u32,
 }
 
-/// The mbarriers of a block, by offset.
+/// The mbarriers of a block, by their offsets in shared memory.
 #[derive(Debug, Default)]
 pub struct Mbarriers {
     known: BTreeMap<u32, Mbarrier>,
@@ -113,8 +113,8 @@ pub struct Who {
 }
 
 impl Env<'_> {
-    /// Changes an mbarrier, and completes its phase if no arrivals and bytes are missing. The caller has already
-    /// checked the access.
+    /// Changes an mbarrier, and completes its phase if no arrivals and bytes are missing. The caller must have checked
+    /// the access.
     pub fn update_mbarrier(
         &mut self,
         who: Who,
@@ -141,7 +141,7 @@ impl Env<'_> {
         }
     }
 
-    /// Reports accesses to mbarriers by instructions other than mbarrier operations, which are undefined.
+    /// Reports accesses to mbarriers by instructions other than mbarrier operations. Such accesses are undefined.
     pub fn check_mbarriers(&mut self, rq: &Request, at: &[u64; 32]) {
         let wrong = where_lanes(rq.mask, |lane| self.mbarriers.overlapping(at[lane], rq.bytes).is_some());
         self.note_lanes(Finding::BarrierMisuse, rq.line, rq.warp, wrong, |env| {
@@ -270,7 +270,7 @@ impl Warp {
                 shadow.observe(self.index, lane as u32, Place::Phase(at[lane] as u32), true, Scope::Block);
             }
         }
-        // Lanes without a valid mbarrier get true, because they would wait forever.
+        // Lanes without a valid mbarrier get true; with false, they would wait forever.
         self.regs.set_pred(p, active, done | active & !mask);
         None
     }

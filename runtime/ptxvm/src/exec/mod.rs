@@ -60,7 +60,8 @@ pub fn run(module: &Module, memory: &mut Memory, launch: &Launch, options: &Opti
     run_while(module, memory, launch, options, &|| true)
 }
 
-/// Like [`run`], but calls `go_on` every few hundred warp instructions and stops the launch once it returns false.
+/// Like [`run`], but calls `go_on` after each time slice of a warp, which has at most 512 instructions, and stops the
+/// launch once `go_on` returns false.
 pub fn run_while(
     module: &Module,
     memory: &mut Memory,
@@ -186,7 +187,7 @@ fn crossing_message(context: &Context, crossing: &shadow::Crossing) -> String {
 }
 
 impl Context<'_> {
-    /// The text of a line.
+    /// Returns a line of the PTX text.
     pub fn text(&self, line: u32) -> &str {
         self.module.lines.get(line.wrapping_sub(1) as usize).map_or("", String::as_str)
     }

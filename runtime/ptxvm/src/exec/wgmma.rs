@@ -1,8 +1,8 @@
 //! wgmma: asynchronous matrix products  =>  accumulators, and operands that must not be accessed before the wait
 //!
-//! The result is computed at once. Registers and shared memory count as in use until the wait, so that earlier accesses
-//! are reported. Each warp of a warpgroup computes its own rows; whether all four warps take part is checked when the
-//! block ends.
+//! The result is computed at once. Registers and shared memory count as in use until the wait, so that conflicting
+//! accesses before the wait are reported. Each warp of a warpgroup computes its own rows; whether all four warps take
+//! part is checked when the block ends.
 
 use super::access::Request;
 use super::env::Env;
@@ -128,8 +128,8 @@ impl Warp {
         }
     }
 
-    /// Whether the product is added to the previous values of the accumulators. The predicate must be the same in all
-    /// lanes.
+    /// Returns whether the product is added to the previous values of the accumulators. Reports a predicate that
+    /// differs between lanes.
     pub fn scale_d(&self, env: &mut Env, op: &WgmmaMultiply, line: u32, active: u32) -> bool {
         let holds = (self.regs.p[op.scale_d.0 as usize] ^ 0u32.wrapping_sub(u32::from(op.scale_d.1))) & active;
         if holds != 0 && holds != active {
@@ -140,8 +140,8 @@ impl Warp {
         holds != 0
     }
 
-    /// Claims the registers of a product. They must not have been written since the last fence, nor be in use by
-    /// another product, except as an accumulator of both products.
+    /// Claims the registers of a product. A register must not have been written since the last fence. It may be in use
+    /// by another product only in the same role: as an accumulator of both products, or as A of both.
     fn claim_registers(&mut self, env: &mut Env, instr: &Instr, active: u32) {
         let line = instr.line;
         if !self.products.fenced {
@@ -212,8 +212,8 @@ impl Warp {
         (offsets, mask)
     }
 
-    /// `wgmma.wait_group`: completes all groups except the newest `left`. Reads of their operands in shared memory are
-    /// checked again, because they may take place as late as this.
+    /// Executes `wgmma.wait_group`: completes all groups except the newest `left`. The reads of the completed products
+    /// in shared memory are checked again, because a device may read as late as at this wait.
     pub fn wgmma_wait(&mut self, env: &mut Env, line: u32, active: u32, left: u32) {
         if !self.converge_all(env, line, active) {
             return;

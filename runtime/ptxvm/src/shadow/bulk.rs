@@ -25,7 +25,8 @@ impl Starter {
 }
 
 impl Block<'_> {
-    /// Records that a copy starts to write a piece of shared memory, which must not be accessed until it has landed.
+    /// Records that a copy starts to write a piece of shared memory. The piece must not be accessed until the write has
+    /// completed.
     pub fn bulk_write_start(&mut self, starter: Starter, at: u32, problems: &mut Vec<Problem>) {
         self.unfenced(starter, at, problems);
         let call = self.call(&starter.access(Kind::Write, BYTES));
@@ -47,7 +48,7 @@ impl Block<'_> {
         }
     }
 
-    /// Checks a read of a piece of shared memory by a copy. To be called when the copy starts and again when it is
+    /// Checks a read of a piece of shared memory by a copy. Must be called when the copy starts and again when it is
     /// waited for, since the copy may read at any time in between.
     pub fn bulk_read(&mut self, starter: Starter, at: u32, is_start: bool, problems: &mut Vec<Problem>) {
         if is_start {

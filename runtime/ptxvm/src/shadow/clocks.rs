@@ -27,8 +27,8 @@ impl View {
         self.warps[warp as usize & 31] >= epoch
     }
 
-    /// Whether the view has seen the epoch of at least one lane of a warp. This suffices for a collective access, which
-    /// counts as made by all lanes.
+    /// Returns whether the view has seen the epoch of at least one lane of a warp. One lane suffices for a collective
+    /// access, which counts as made by all lanes.
     pub fn knows_any(&self, warp: u32, epoch: u32) -> bool {
         self.warps[warp as usize & 31] >= epoch
             || self.lanes.iter().any(|(w, lanes)| *w == warp && lanes.iter().any(|lane| *lane >= epoch))
@@ -119,7 +119,7 @@ impl Clocks {
         Clocks { warps, barriers: HashMap::new(), places: HashMap::new() }
     }
 
-    /// The current epoch of a warp, for an access that is recorded now.
+    /// Returns the current epoch of a warp, for an access that is recorded now.
     #[inline]
     pub fn epoch(&mut self, warp: u32) -> u32 {
         self.warps.get_mut(warp as usize).map_or(0, |warp| {
@@ -139,7 +139,7 @@ impl Clocks {
         }
     }
 
-    /// The view of all lanes of a warp, if they share one.
+    /// Returns the view of all lanes of a warp, if they share one.
     pub fn converged(&self, warp: u32) -> Option<&View> {
         match self.warps.get(warp as usize)?.groups.as_slice() {
             [(_, view)] => Some(view),
@@ -253,7 +253,7 @@ impl Clocks {
         }
     }
 
-    /// Resets an mbarrier.
+    /// Forgets what was released at an mbarrier, which has been initialised or invalidated.
     pub fn forget_phases(&mut self, at: u32) {
         self.places.remove(&Place::Arrivals(at));
         self.places.remove(&Place::Phase(at));

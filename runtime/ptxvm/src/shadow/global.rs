@@ -11,7 +11,7 @@ use super::init::Region;
 /// Epochs of other blocks that a block has seen.
 pub(super) type Seen = BTreeMap<u64, u32>;
 
-/// Initialised bytes of all allocations; it lives as long as the memory.
+/// The initialised bytes of all allocations of a memory. This shadow lives as long as the memory.
 #[derive(Default, Debug)]
 pub struct Global {
     /// Sorted by address.
@@ -53,7 +53,7 @@ impl Global {
         }
     }
 
-    /// Index of the allocation that contains the address.
+    /// Returns the index of the allocation that contains the address.
     pub(super) fn find(&self, address: u64) -> Option<usize> {
         let idx = self.regions.partition_point(|region| region.address <= address).checked_sub(1)?;
         let region = self.regions.get(idx)?;
@@ -68,7 +68,7 @@ impl Global {
 /// State shared by the blocks of one launch; every OS thread has a reference to it.
 ///
 /// Blocks are ordered only through atomic operations and fences of device scope, and only as a whole: a release by any
-/// thread publishes all accesses of its block so far, an acquire by any thread counts for its whole block, and a plain
+/// thread publishes all accesses of its block so far, an acquire by any thread counts for its whole block, and a later
 /// store to a location does not revoke what was published through it before. The approximation may miss races but
 /// reports no false ones.
 #[derive(Debug)]
@@ -195,7 +195,8 @@ pub(super) fn join(mine: &mut Seen, theirs: &Seen) -> bool {
 /// The results of the shadow for a whole launch.
 #[derive(Default, Debug)]
 pub struct Outcome {
-    /// Races between blocks, in the order of the later block; at most a few hundred.
+    /// Races between blocks, in the order in which they were found; at most 256. Unless blocks synchronise, this is the
+    /// order of the later block.
     pub crossings: Vec<Crossing>,
     /// One entry for each allocation that the launch accessed, sorted by address.
     pub sectors: Vec<Sectors>,

@@ -42,7 +42,7 @@ impl Region {
         }
     }
 
-    /// Offset of the first uninitialised byte in the range.
+    /// Returns the offset in the allocation of the first uninitialised byte in the range; `None` if there is none.
     pub fn missing(&self, offset: u64, bytes: u64) -> Option<u64> {
         if self.full.load(Relaxed) || bytes == 0 {
             return None;
@@ -65,7 +65,7 @@ impl Region {
     }
 }
 
-/// Words of the bit set, and the bits in them, that a byte range covers.
+/// Returns the words of the bit set that a byte range covers: the index of each word, and the covered bits in it.
 fn pieces(offset: u64, bytes: u64) -> impl Iterator<Item = (usize, u64)> {
     let end = offset.saturating_add(bytes);
     let words = if bytes == 0 { 0..0 } else { offset / 64..end.div_ceil(64) };

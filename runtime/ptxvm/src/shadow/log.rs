@@ -91,7 +91,7 @@ impl Log {
         }
     }
 
-    /// Whether the log is full. If so, all stamps must be cleared and the log restarted.
+    /// Returns whether the log is full. If so, all stamps must be cleared and the log restarted.
     pub fn is_spent(&self) -> bool {
         self.entries.len() >= ENTRIES_MAX || self.n_members >= MEMBERS_MAX
     }
@@ -100,7 +100,7 @@ impl Log {
         *self = Log::new(self.recent.len());
     }
 
-    /// To be called after a barrier of the whole block. Returns whether all stamps must be cleared and the log
+    /// Must be called after a barrier of the whole block. Returns whether all stamps must be cleared and the log
     /// restarted.
     pub fn barrier(&mut self) -> bool {
         self.first += self.entries.len() as u32;
@@ -113,7 +113,7 @@ impl Log {
         self.first >= NUMBERS_MAX
     }
 
-    /// The number of the log entry for an access by a warp in an epoch; the entry is added if necessary.
+    /// Returns the number of the log entry for an access by a warp in an epoch; the entry is added if necessary.
     #[inline]
     pub fn entry(&mut self, access: &Access, epoch: u32) -> u32 {
         let (slot, warp) = (access.line as usize & 15, access.warp as usize);
@@ -162,7 +162,7 @@ impl Log {
         }
     }
 
-    /// The access that a stamp identifies, or the first access of a set; `None` if the log no longer has it.
+    /// Returns the access that a stamp identifies, or the first access of a set; `None` if the log no longer has it.
     pub fn name(&self, stamp: Stamp) -> Option<Other> {
         let (entry, lane) = match self.members(stamp).first() {
             Some(member) if stamp & SET != 0 => (member.entry, member.mask.trailing_zeros()),
@@ -179,7 +179,8 @@ impl Log {
         self.members(stamp).iter().all(|m| self.record(m.entry).is_some_and(|record| record.atomic))
     }
 
-    /// The first access of the stamp that is not ordered before `me`. If `me.atomic`, atomic accesses are ignored.
+    /// Returns the first access of the stamp that is not ordered before `me`. If `me.atomic`, atomic accesses are
+    /// ignored.
     #[inline]
     pub fn unordered(&self, clocks: &Clocks, stamp: Stamp, me: &Me) -> Option<Other> {
         if stamp < self.safe || stamp == 0 {
@@ -217,7 +218,8 @@ impl Log {
         Some(Other { warp, lane, line: record.line, write: record.write })
     }
 
-    /// Whether accesses of an entry are ordered before new accesses of a warp, so that no further check is needed.
+    /// Returns whether accesses of an entry are ordered before new accesses of a warp, so that no further check is
+    /// needed.
     pub fn verdict(&self, clocks: &Clocks, stamp: Stamp, warp: u32, atomic: bool) -> Verdict {
         let Some(record) = self.record(stamp >> 6) else { return Verdict::Unknown };
         if atomic && !record.atomic {
@@ -232,7 +234,7 @@ impl Log {
         }
     }
 
-    /// The stamp to remember when lanes `mask` of an entry access a cell whose stamp is `old`.
+    /// Returns the new stamp of a cell whose stamp is `old`, after an access by the lanes `mask` of the entry of `me`.
     #[inline]
     pub fn replace(&mut self, clocks: &Clocks, old: Stamp, me: &Me, mask: u32) -> Stamp {
         let single = me.entry << 6 | me.lane;

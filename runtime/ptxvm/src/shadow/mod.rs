@@ -1,8 +1,9 @@
 //! warp, addresses, instruction  =>  uninitialised reads, races, accesses to copies in flight
 //!
 //! [`Global`] lives as long as the memory, [`Launch`] as long as one launch, [`Block`] as long as one block. A block is
-//! run by one OS thread, which records its accesses locally. They are compared with those of other blocks when the
-//! block ends, so that the result does not depend on how the blocks were interleaved.
+//! run by one OS thread, which records the block's accesses locally. These accesses are compared with those of other
+//! blocks when the block ends, so that the result does not depend on how the blocks were interleaved. A block that
+//! synchronises with other blocks is compared at each release and acquire as well.
 
 mod block;
 mod bulk;
@@ -36,8 +37,8 @@ pub struct Access {
     pub bytes: u32,
     /// Whether the lanes read or write, and whether atomically.
     pub kind: Kind,
-    /// Set for `ldmatrix` and `stmatrix`: the access counts as made by all lanes of the warp, whichever lane gave the
-    /// address.
+    /// Set for `ldmatrix`, `stmatrix` and the reads of `wgmma`: the access counts as made by all lanes of the warp,
+    /// whichever lane gave the address.
     pub collective: bool,
     /// Line of the instruction in the PTX text, numbered from 1.
     pub line: u32,
@@ -101,7 +102,8 @@ pub enum ProblemKind {
     /// The access is not ordered with an earlier access of another thread; at least one of the two is a write, and not
     /// both are atomic.
     Race,
-    /// `other` is a lower lane of the same instruction and stores to the same address: wrong unless the values are equal.
+    /// `other` is a lower lane of the same instruction and stores to the same address. This is wrong unless the values
+    /// are equal.
     Overlap,
     /// The bytes are the destination of a copy for which no wait has completed.
     InFlight,

@@ -53,7 +53,7 @@ impl Bits {
         self.0.iter().map(|word| word.count_ones()).sum()
     }
 
-    /// One bit per 32-byte sector.
+    /// Returns one bit per 32-byte sector, set if any byte of the sector is set.
     pub fn sectors(self) -> u8 {
         let bit = |idx: usize| u8::from(self.0[idx / 2] >> (idx % 2 * 32) & 0xffff_ffff != 0) << idx;
         (0..8).map(bit).sum()
@@ -185,7 +185,7 @@ impl Page {
         }
     }
 
-    /// Clears `unfenced` for the bytes whose last write is ordered before the proxy fence of any of these lanes.
+    /// Clears `unfenced` for the bytes whose last write is ordered before the proxy fence of any lane in `mask`.
     pub fn proxy_fence(&mut self, clocks: &Clocks, log: &Log, warp: u32, mask: u32) {
         let shift = self.shift;
         let mut bits = self.unfenced;
@@ -369,7 +369,7 @@ impl Page {
     }
 }
 
-/// Index of the word of a bit set, and the bits in it, of up to 16 aligned bytes.
+/// Returns the index of the word of a bit set that covers up to 16 aligned bytes, and their bits in this word.
 #[inline]
 pub(super) fn word_of(start: u32, bytes: u32) -> (usize, u64) {
     ((start / 64) as usize & 3, (u64::MAX >> (64 - bytes.clamp(1, 64))) << (start % 64))

@@ -1,4 +1,4 @@
-//! random programs  =>  the same first race as a detector finds that has a clock per thread and the complete history
+//! random programs  =>  the first race, compared with a detector that keeps a clock per thread and the complete history
 #![cfg(test)]
 
 use std::collections::HashMap;
@@ -82,7 +82,7 @@ impl Reference {
         lanes.filter(|thread| *thread < N_THREADS && !self.exited[*thread]).collect()
     }
 
-    /// The clock of a thread, its own past included.
+    /// Returns the clock of a thread, its own past included.
     fn now(&self, thread: usize) -> Clock {
         let mut clock = self.clocks[thread].clone();
         clock[thread] = self.time;
@@ -197,7 +197,7 @@ fn play(seed: u64) -> (Option<usize>, Option<usize>) {
     let (sync, plain) = (20 + random.below(60), 10 + random.below(90));
     let busy_lanes = 1 + random.below(4);
     let mut problems = Vec::new();
-    // All memory is initialised in advance, and visible to all threads.
+    // Only races are compared: reads of shared memory that nothing wrote are ignored.
     let mut result = (None, None);
     for event in 0..60 {
         let warp = random.below(3) as u32;

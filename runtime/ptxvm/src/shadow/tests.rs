@@ -4,7 +4,8 @@ use super::*;
 
 const ALL: u32 = u32::MAX;
 
-/// Runs `play` on one block of two warps with 4 KiB of shared memory and 64 KiB of initialised global memory.
+/// Runs `play` on one block of two warps with 4 KiB of shared memory. Global memory has 64 KiB of initialised bytes at
+/// 0x10000, and 4 KiB of uninitialised bytes at 0x30000.
 fn with_block(play: impl FnOnce(&mut Block)) -> Outcome {
     let mut global = Global::new();
     global.alloc(0x10000, 0x10000);
@@ -277,7 +278,7 @@ fn nothing_panics_outside_of_memory() {
     });
 }
 
-/// Runs a closure in two blocks, in both orders.
+/// Runs a closure in two blocks, in both orders, and returns the races, which must be the same.
 fn two_blocks(play: impl Fn(&mut Block, u64)) -> Vec<Crossing> {
     let mut global = Global::new();
     global.alloc(0x10000, 0x10000);

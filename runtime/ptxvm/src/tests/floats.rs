@@ -7,7 +7,7 @@ const TWO: u32 = 0x4000_0000;
 const NAN: u32 = 0x7fff_ffff;
 const TINY: u32 = 0x0000_0100;
 
-/// Wraps `body`, which computes %f4 from %f1, %f2 and %f3.
+/// Wraps `body`, which computes %f4 from %f1, %f2 and %f3, into a text that computes %r4 from %r1, %r2 and %r3.
 fn floats(body: &str) -> String {
     format!("mov.b32 %f1, %r1; mov.b32 %f2, %r2; mov.b32 %f3, %r3; {body} mov.b32 %r4, %f4;")
 }

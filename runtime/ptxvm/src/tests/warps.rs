@@ -67,7 +67,7 @@ fn barriers_with_names_counts_and_reductions() {
         selp.b32 %r5, 100, 0, %p3; selp.b32 %r6, 1000, 0, %p4;
         add.u32 %r3, %r3, %r4; add.u32 %r3, %r3, %r5; add.u32 %r3, %r3, %r6;
         st.global.u32 [%rd0], %r3;";
-    // One lane stores 41 for all lanes, so they load the same value.
+    // All lanes of the first warp store 41 to the same word; equal values are not reported.
     assert_eq!(clean(body, 64, &[]), vec![42 + 5 + 100; 64]);
 }
 

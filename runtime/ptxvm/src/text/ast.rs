@@ -39,13 +39,13 @@ pub struct Variable {
     pub elements: u64,
     pub array: bool,
     pub external: bool,
-    /// `%r<10>` declares `%r0` to `%r9`.
+    /// Number of registers that the name stands for: `%r<10>` declares `%r0` to `%r9`. `None` for a single name.
     pub numbered: Option<u32>,
     pub init: Vec<Init>,
 }
 
 impl Variable {
-    /// Size in bytes. The product saturates, so that the result can be compared with a limit.
+    /// Returns the size in bytes. The product saturates, so that the result can be compared with a limit.
     pub fn bytes(&self) -> u64 {
         self.elements.saturating_mul(u64::from(self.ty.bytes() * self.lanes))
     }

@@ -61,7 +61,7 @@ impl Ty {
         TYPES.iter().find(|(_, ty)| *ty == self).map_or("", |(name, _)| *name)
     }
 
-    /// Width in bits; a predicate has 1.
+    /// Returns the width in bits, which is 1 for a predicate.
     pub fn bits(self) -> u32 {
         match self {
             Ty::Pred => 1,

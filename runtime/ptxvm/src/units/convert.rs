@@ -30,8 +30,8 @@ impl IntRounding {
 }
 
 /// `cvt.rXi.{u,s}{8..64}.{f16,bf16,f32,f64}`: clamps to the `width` bits of the destination; signed results are
-/// sign-extended to 64 bits. NaN gives 0; if the source is f64 or the destination has 64 bits, it gives `1 << (width -
-/// 1)` (PTX ISA, "cvt").
+/// sign-extended to 64 bits. NaN gives 0, or `1 << (width - 1)` if the source is f64 or the destination has 64 bits
+/// (PTX ISA, "cvt").
 #[inline]
 pub fn float_to_int(x: f64, rounding: IntRounding, width: u32, signed: bool, from_f64: bool) -> u64 {
     if x.is_nan() {
@@ -93,7 +93,7 @@ pub fn int_to_format(x: i128, format: Format, rounding: Rounding) -> u32 {
     format.narrow(int_to_f64_odd(x), rounding, false)
 }
 
-/// `cvt.rXi.f64.f64`: an integral value in the same format; keeps infinities, NaN and the sign of zero.
+/// `cvt.rXi.f64.f64`: rounds to an integral value; keeps infinities, NaN and the sign of zero.
 #[inline]
 pub fn round_f64(x: f64, rounding: IntRounding) -> f64 {
     match rounding {
@@ -104,8 +104,8 @@ pub fn round_f64(x: f64, rounding: IntRounding) -> f64 {
     }
 }
 
-/// `cvt.rXi.f32.f32`. Callers also use it for f16 and bf16: they widen the operand, and narrowing the integral result
-/// is exact.
+/// `cvt.rXi.f32.f32`. The function also serves f16 and bf16: widening the operand is exact, and so is narrowing the
+/// integral result.
 #[inline]
 pub fn round_f32(x: f32, rounding: IntRounding) -> f32 {
     canonical(match rounding {
@@ -116,7 +116,7 @@ pub fn round_f32(x: f32, rounding: IntRounding) -> f32 {
     })
 }
 
-/// `x` rounded to odd, so that a second rounding to fewer bits gives the correctly rounded result.
+/// Returns `x` rounded to odd, so that a second rounding to fewer bits gives the correctly rounded result.
 #[inline]
 fn int_to_f64_odd(x: i128) -> f64 {
     let truncated = int_to_f64(x, Rounding::Rz);

@@ -1,9 +1,9 @@
 //! Σ a·b + c as on tensor cores: terms and result are truncated to multiples of a power of two
 //!
-//! Measured on an H100 (`testdata/goldens`), bit for bit: the products of one instruction and the accumulator are
-//! aligned to the largest of their exponents, where the exponent of a product is the sum of its operands' exponents.
-//! Terms keep two bits more than the mantissa of an f32 has; lower bits are dropped. In the code below, the unit of a
-//! sum is the value of the lowest bit that its terms keep.
+//! The rule below agrees bit for bit with results of an H100 (`testdata/goldens`). The products of one instruction and
+//! the accumulator are aligned to the largest of their exponents, where the exponent of a product is the sum of its
+//! operands' exponents. Terms keep two bits more than the mantissa of an f32 has; lower bits are dropped. In the code
+//! below, the unit of a sum is the value of the lowest bit that its terms keep.
 
 use super::float::f64_to_f32;
 use super::format::Rounding;
@@ -15,7 +15,7 @@ const BITS: i32 = 23 + 2;
 /// Less than the exponent of any nonzero product of two f32.
 const LEAST: i32 = -400;
 
-/// The exponent of a number; the exponent of 0 is below those of all f32.
+/// Returns the exponent of an f32 value; the exponent of 0 is below those of all nonzero f32.
 #[inline]
 fn exponent(x: f64) -> i32 {
     (x.to_bits() >> 52 & 0x7ff) as i32 - 1023
@@ -56,7 +56,7 @@ pub fn multiply<const K: usize>(a: &[[f64; K]], b: &[[f64; N]; K], c: &mut [[f64
     }
 }
 
-/// 1 divided by the unit of a sum whose terms have this largest exponent.
+/// Returns 1 divided by the unit of a sum whose terms have this largest exponent.
 #[inline]
 fn power(largest: i32) -> f64 {
     f64::from_bits(((1023 + BITS - largest) as u64) << 52)
@@ -69,7 +69,7 @@ fn rounded(x: f64) -> f32 {
     if nearest.is_infinite() && x.abs() >= 2f64.powi(128) { nearest } else { f64_to_f32(x, Rounding::Rz) }
 }
 
-/// Multiplies a row of A by B, if an operand or accumulator is infinite or NaN.
+/// Multiplies a row of A by B where an operand or accumulator is infinite or NaN.
 fn plain<const K: usize>(a: &[f64; K], b: &[[f64; N]; K], sums: &mut [f64; N]) {
     for (a, b) in a.iter().zip(b) {
         for (sum, b) in sums.iter_mut().zip(b) {

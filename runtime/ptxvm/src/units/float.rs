@@ -1,8 +1,9 @@
 //! f32 and f64 add, mul, fma in every rounding mode; min, max, saturation, flushing, and the canonical NaN
 //!
-//! Sums and products of f32 are formed in f64, exactly or rounded to odd, and rounded once to f32: the 53 bits of f64
-//! are more than 2 · 24 + 2, where 24 is the number of bits of f32, so the first rounding does not change the result
-//! (Boldo and Melquiond, "Emulation of a FMA and correctly-rounded sums: proved algorithms using rounding to odd").
+//! Sums and products of f32, except `add` and `mul` to nearest, are formed in f64, exactly or rounded to odd, and then
+//! rounded to f32: the 53 bits of f64 are more than 2 · 24 + 2, where 24 is the number of bits of f32, so the first
+//! rounding does not change the result (Boldo and Melquiond, "Emulation of a FMA and correctly-rounded sums: proved
+//! algorithms using rounding to odd").
 
 use super::exact;
 use super::format::Rounding;
@@ -10,7 +11,7 @@ use super::format::Rounding;
 /// The NaN that f32 arithmetic returns on NVIDIA devices, whatever NaN was an operand.
 pub const NAN_F32: u32 = 0x7fff_ffff;
 
-/// `x`, with every NaN replaced by [`NAN_F32`].
+/// Returns `x`, or [`NAN_F32`] if `x` is any NaN.
 #[inline]
 pub fn canonical(x: f32) -> f32 {
     if x.is_nan() { f32::from_bits(NAN_F32) } else { x }
@@ -168,8 +169,8 @@ pub enum Extremum {
     Max,
 }
 
-/// `{min,max}{.NaN}{.xorsign.abs}.f32`. Without `nan`, the result is the other operand if one is NaN; with `nan`, the
-/// result is NaN. -0 is less than +0. `xorsign_abs` compares magnitudes and gives the winner the product of the signs.
+/// `{min,max}{.NaN}{.xorsign.abs}.f32`. If one operand is NaN, the result is the other operand, or NaN with `nan`. -0
+/// is less than +0. With `xorsign_abs`, magnitudes are compared, and the result has the product of the operands' signs.
 #[inline]
 pub fn extremum_f32(which: Extremum, a: f32, b: f32, nan: bool, xorsign_abs: bool) -> f32 {
     let sign = (a.to_bits() ^ b.to_bits()) & 0x8000_0000;
@@ -222,8 +223,8 @@ pub fn extremum_f64(which: Extremum, a: f64, b: f64) -> f64 {
     }
 }
 
-/// `a + b` in f64, rounded to odd: an inexact sum becomes the neighbouring f64 whose last bit is set. Only for operands
-/// whose sum does not overflow f64.
+/// Returns `a + b` in f64, rounded to odd: an inexact sum becomes the neighbouring f64 whose last bit is set. The sum
+/// must not overflow f64.
 #[inline]
 pub(super) fn add_odd(a: f64, b: f64) -> f64 {
     let sum = a + b;

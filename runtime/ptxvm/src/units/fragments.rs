@@ -1,8 +1,9 @@
 //! registers of a warp  <=>  a[m,k], b[k,n], c[m,n] of an mma.sync tile, row-major
 //!
-//! Seen as 32-bit registers, the fragments of all shapes have the same layout. With `g = lane / 4` and `t = lane % 4`,
-//! the registers of A alternate between rows `g` and `g + 8` for each 16-byte block of K, and register `r` of B holds
-//! column `g` of block `r`. In a block, a lane owns the four bytes from `4t` (PTX ISA, "Matrix Fragments for mma").
+//! Seen as 32-bit registers, the fragments of all shapes except those of f64 have the same layout. With `g = lane / 4`
+//! and `t = lane % 4`, the registers of an A with 16 rows alternate between rows `g` and `g + 8` for each 16-byte block
+//! of K, and register `r` of B holds column `g` of block `r`. In a block, a lane owns the four bytes from `4t` (PTX
+//! ISA, "Matrix Fragments for mma").
 
 use super::Lanes;
 use super::format::{bf16_to_f32, e4m3_to_f32, f16_to_f32};
@@ -60,7 +61,7 @@ impl Element {
         }
     }
 
-    /// The value in the low bits of `word`.
+    /// Returns the value of the element in the low bits of `word`.
     #[inline(always)]
     pub fn value(self, word: u32) -> f32 {
         match self {
@@ -78,7 +79,7 @@ impl Element {
         }
     }
 
-    /// Whether the type is an integer, so that products are accumulated in s32.
+    /// Returns whether the type is an integer, so that products are accumulated in s32.
     pub const fn is_integer(self) -> bool {
         match self {
             Element::F16 | Element::Bf16 | Element::Tf32 | Element::E4m3 | Element::E5m2 => false,
@@ -93,7 +94,7 @@ pub trait Number: Copy + Default + From<f32> + std::ops::Add<Output = Self> + st
 impl Number for f32 {}
 impl Number for f64 {}
 
-/// Collects A of a shape with 16 or 8 rows.
+/// Collects A of a shape with 16 or 8 rows from the registers of a warp.
 #[inline]
 pub fn gather_a<T: Number, const M: usize, const K: usize>(element: Element, registers: &[Lanes]) -> [[T; K]; M] {
     let mut tile = [[T::default(); K]; M];
@@ -109,7 +110,7 @@ pub fn gather_a<T: Number, const M: usize, const K: usize>(element: Element, reg
     tile
 }
 
-/// Collects B of a shape with 8 columns.
+/// Collects B, which has 8 columns, from the registers of a warp.
 #[inline]
 pub fn gather_b<T: Number, const K: usize>(element: Element, registers: &[Lanes]) -> [[T; N]; K] {
     let mut columns = [[T::default(); K]; N];

@@ -131,8 +131,8 @@ pub fn bfind_s64(a: u64, shift_amount: bool) -> u32 {
     bfind_u64(if (a as i64) < 0 { !a } else { a }, shift_amount)
 }
 
-/// `fns.b32 d, mask, base, offset`: position of the `offset`-th set bit of `mask` from bit `base` upwards (downwards if
-/// `offset` is negative; bit `base` itself if it is 0); `0xffff_ffff` if there is none.
+/// `fns.b32 d, mask, base, offset`: position of the `offset`-th set bit of `mask` from bit `base` upwards, or downwards
+/// if `offset` is negative; if `offset` is 0, `base` if bit `base` is set. `0xffff_ffff` if there is no such bit.
 pub fn fns(mask: u32, base: u32, offset: i32) -> u32 {
     let mut left = offset.unsigned_abs().max(1);
     let mut at = i64::from(base);
@@ -175,25 +175,25 @@ pub fn shf_r(a: u32, b: u32, c: u32, wrap: bool) -> u32 {
     ((u64::from(b) << 32 | u64::from(a)) >> n) as u32
 }
 
-/// `shl.b16`/`.b32`/`.b64` on the low `width` bits: amounts past the width give 0.
+/// `shl.b16`/`.b32`/`.b64` on the low `width` bits: amounts of `width` or more give 0.
 #[inline]
 pub fn shl(a: u64, n: u32, width: u32) -> u64 {
     if n >= width { 0 } else { a << n & low_mask(width) }
 }
 
-/// `shr.u16`/`.u32`/`.u64` (and `.b`): amounts past the width give 0.
+/// `shr.u16`/`.u32`/`.u64` (and `.b`): amounts of `width` or more give 0.
 #[inline]
 pub fn shr(a: u64, n: u32, width: u32) -> u64 {
     if n >= width { 0 } else { (a & low_mask(width)) >> n }
 }
 
-/// `shr.s16`/`.s32`/`.s64`: amounts past the width fill the result with the sign.
+/// `shr.s16`/`.s32`/`.s64`: amounts of `width` or more fill the result with the sign.
 #[inline]
 pub fn shr_signed(a: u64, n: u32, width: u32) -> u64 {
     (sign_extend(a, width) >> n.min(width - 1)) as u64 & low_mask(width)
 }
 
-/// The low `width` (1 to 64) bits of `a` as a signed number.
+/// Returns the low `width` (1 to 64) bits of `a` as a signed number.
 #[inline]
 pub fn sign_extend(a: u64, width: u32) -> i64 {
     (a << (64 - width)) as i64 >> (64 - width)
@@ -288,7 +288,7 @@ pub fn dp2a(hi: bool, a: u32, a_signed: bool, b: u32, b_signed: bool, c: u32) ->
     })
 }
 
-/// `len` (below 32) bits from `pos`, sign- or zero-extended.
+/// Returns `len` (1 to 31) bits of `a` from bit `pos` on, sign- or zero-extended.
 #[inline]
 fn field(a: u32, pos: u32, len: u32, signed: bool) -> i32 {
     let top = (a >> pos) << (32 - len);
@@ -374,7 +374,7 @@ pub fn mad_hi_sat_s32(a: u32, b: u32, c: u32) -> u32 {
     add_sat_s32(mul_hi_s32(a, b), c)
 }
 
-/// A mask of the low `n` bits; all ones if `n` is 64 or more.
+/// Returns a mask of the low `n` bits; all ones if `n` is 64 or more.
 #[inline]
 fn low_mask(n: u32) -> u64 {
     1u64.checked_shl(n).map_or(u64::MAX, |bit| bit - 1)

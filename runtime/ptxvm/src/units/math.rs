@@ -80,7 +80,8 @@ pub fn tanh(x: f32) -> f32 {
 }
 
 /// `div.approx.f32`: ISA 2 ulp for divisors from 2^-126 to 2^126 in magnitude. The instruction multiplies by the
-/// reciprocal, which is zero for larger finite divisors; they give zero, or NaN if the dividend is infinite or NaN.
+/// reciprocal, which is zero for larger finite divisors. For these, the result is zero, or NaN if the dividend is
+/// infinite or NaN.
 #[inline]
 pub fn div_approx(a: f32, b: f32) -> f32 {
     let huge = b.abs() > f32::from_bits((126 + 127) << 23) && b.is_finite();
@@ -100,8 +101,8 @@ pub fn rcp_approx_f64(x: f64) -> f64 {
     upper_half(1.0 / upper_half(x))
 }
 
-/// `rsqrt.approx{.ftz}.f64`: like [`rcp_approx_f64`] with `.ftz`. Without it all bits count, and the ISA states no
-/// bound.
+/// `rsqrt.approx{.ftz}.f64`: with `.ftz`, operands and results are treated as in [`rcp_approx_f64`]. Without `.ftz`,
+/// all bits count, and the ISA states no bound.
 pub fn rsqrt_approx_f64(x: f64, ftz: bool) -> f64 {
     if ftz { upper_half(1.0 / upper_half(x).sqrt()) } else { 1.0 / x.sqrt() }
 }
@@ -113,7 +114,8 @@ pub fn half(half: Half, a: u16, f: impl Fn(f32) -> f32) -> u16 {
     half.narrow(f64::from(f(half.widen(a))))
 }
 
-/// 2^x for `x` from -200 to 200, with a relative error below 2^-50. Branch-free, so that loops over lanes vectorise.
+/// Returns 2^x for `x` from -200 to 200, with a relative error below 2^-50. The code is branch-free, so that loops over
+/// lanes vectorise.
 #[inline]
 fn exp2(x: f64) -> f64 {
     // Adding this constant rounds `x` to an integer, which the low bits of the sum then hold.

@@ -113,7 +113,7 @@ impl Mma {
         self.run_any(a, b, c, Some((e, selector)), d);
     }
 
-    /// Number of values of the sparsity selector; 0 for a dense shape.
+    /// Returns the number of values of the sparsity selector; 0 for a dense shape.
     pub fn selectors(&self) -> u32 {
         self.sparsity.map_or(0, Sparsity::selectors)
     }
@@ -188,8 +188,8 @@ impl Mma {
     }
 }
 
-/// Whether these element types of A and B may be combined: integers may differ in signedness, and 8-bit floats in
-/// format.
+/// Returns whether these element types of A and B may be combined: integers may differ in signedness, and 8-bit floats
+/// in format.
 fn pairs(a: Element, b: Element) -> bool {
     match a {
         Element::F16 | Element::Bf16 | Element::Tf32 => a == b,
@@ -199,7 +199,8 @@ fn pairs(a: Element, b: Element) -> bool {
     }
 }
 
-/// Whether a dense shape of `m` rows has depth `k`: a row of A takes 16 bytes or, if `m` is 16, also 32.
+/// Returns whether a dense shape with `m` rows and depth `k` exists. A row of A takes 16 bytes; in shapes with 16 rows,
+/// it may also take 32 bytes.
 fn has_depth(a: Element, m: usize, k: usize) -> bool {
     let block = 128 / a.bits();
     match (m, a.is_integer()) {
@@ -211,8 +212,8 @@ fn has_depth(a: Element, m: usize, k: usize) -> bool {
     }
 }
 
-/// Whether a sparse shape is supported, provided that the dense shape of half its depth is: those of 4-bit integers are
-/// not implemented, and those of 8-bit floats exist only with depth 64, for which all lanes supply metadata.
+/// Returns whether a sparse shape is supported, provided that the dense shape of half its depth is. Shapes of 4-bit
+/// integers are not implemented. Shapes of 8-bit floats exist only with depth 64, for which all lanes supply metadata.
 fn has_sparse(a: Element, m: usize, k: usize) -> bool {
     m == 16 && a.bits() > 4 && (a.is_integer() || a.bits() > 8 || k == 64)
 }
@@ -241,7 +242,7 @@ fn write_floats<const M: usize>(tile: &[[f64; N]; M], d: &mut [Lanes], f16: bool
     }
 }
 
-/// f64 shapes: lane 4g + t owns elements of A in columns t, t + 4, …, of row g and, if M is 16, also of row g + 8.
+/// Runs an f64 shape. Lane 4g + t owns the elements of A in columns t, t + 4, … of row g and, if M is 16, of row g + 8.
 fn run_f64<const M: usize, const K: usize>(a: &[Lanes], b: &[Lanes], c: &[Lanes], d: &mut [Lanes]) {
     let element = |registers: &[Lanes], i: usize, lane: usize| {
         f64::from_bits(u64::from(registers[2 * i + 1][lane]) << 32 | u64::from(registers[2 * i][lane]))

@@ -29,7 +29,7 @@ pub struct Sparsity {
 }
 
 impl Sparsity {
-    /// The storage for elements of A and the depth `k` before compression.
+    /// Returns the storage for an element type of A and the depth `k` before compression.
     pub(super) fn new(a: Element, k: usize) -> Sparsity {
         let chunk = if a.bits() == 32 { 2 } else { 4 };
         let suppliers = match (a.bits(), k / chunk) {
@@ -49,7 +49,7 @@ impl Sparsity {
         }
     }
 
-    /// The metadata nibble of a chunk of columns in a row.
+    /// Returns the metadata nibble of a chunk of columns in a row.
     fn nibble(self, e: &Lanes, selector: usize, row: usize, chunk: usize) -> u32 {
         let (g, upper) = (row % 8, row / 8);
         let (lane, nibble) = match self.suppliers {
@@ -77,7 +77,7 @@ pub(super) fn expand<T: Number, const M: usize, const K: usize, const HALF: usiz
 }
 
 impl Sparsity {
-    /// Places the kept elements of a row; the dense elements are zeros before.
+    /// Places the kept elements of a row into `dense`, which must hold zeros.
     pub(super) fn expand_row<T: Copy>(self, kept: &[T], (e, selector): (&Lanes, u32), row: usize, dense: &mut [T]) {
         let selector = (selector % self.selectors()) as usize;
         for (chunk, dense) in dense.chunks_exact_mut(self.chunk).enumerate() {

@@ -28,7 +28,7 @@ impl Random {
         std::array::from_fn(|_| self.u32())
     }
 
-    /// Any bit pattern, a number of moderate size, a number with few mantissa bits, or a special value.
+    /// Returns any bit pattern, a number of moderate size, a number with few mantissa bits, or a special value.
     pub fn f32(&mut self) -> f32 {
         let sign = self.u32() & 0x8000_0000;
         let near_one = |r: &mut Self| (117 + r.below(20) as u32) << 23;
@@ -168,7 +168,7 @@ pub fn assert_rounded(
     assert!(right, "{what}: {result:e} in mode {rounding:?}, the exact value is {order:?}");
 }
 
-/// The steps to neighbouring f32, on f64 values, for [`assert_rounded`].
+/// Returns the steps to the neighbouring f32 below and above an f64, for [`assert_rounded`].
 pub fn f32_steps() -> (impl Fn(f64) -> f64, impl Fn(f64) -> f64) {
     (|x: f64| f64::from((x as f32).next_down()), |x: f64| f64::from((x as f32).next_up()))
 }

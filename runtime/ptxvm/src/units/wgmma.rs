@@ -266,9 +266,9 @@ impl Descriptor {
         swizzle(at, self.pattern_bytes)
     }
 
-    /// Returns the addresses of the pieces of rows `first..first + rows`, each of which has as many k as `n` pieces
-    /// hold. If the matrix is K-major, they are in row order; otherwise, in order of k and then of groups of eight
-    /// rows.
+    /// Returns the addresses of the pieces of rows `first..first + rows`, where the elements of a row fill `n` pieces.
+    /// If the matrix is K-major, the pieces are in row order; otherwise, they are in the order of k and then of groups
+    /// of eight rows.
     pub fn pieces(&self, major: Major, first: usize, rows: usize, n: usize) -> Vec<u32> {
         let width = self.pattern_bytes;
         match major {
@@ -302,7 +302,7 @@ impl Descriptor {
     }
 }
 
-/// Returns the address, with a swizzle of `pattern_bytes`, of the 16 bytes that would be at `at` without it.
+/// Returns the address that a swizzle of `pattern_bytes` gives to the 16 bytes at `at`.
 pub fn swizzle(at: u32, pattern_bytes: u32) -> u32 {
     match pattern_bytes {
         128 => at ^ ((at >> 7 & 7) << 4),

@@ -78,7 +78,7 @@ impl Fragment {
         if fits { Ok(Fragment { role, kind, rows, columns }) } else { Err(unsupported()) }
     }
 
-    /// Bits of one element, in registers and in memory.
+    /// Returns the number of bits of one element, in registers and in memory.
     pub fn element_bits(&self) -> usize {
         match self.kind {
             Kind::Element(element) => element.bits(),
@@ -86,12 +86,12 @@ impl Fragment {
         }
     }
 
-    /// Number of elements that a lane moves to or from memory; they are the first ones of its registers.
+    /// Returns the number of elements that a lane moves to or from memory, which are the first ones in its registers.
     pub fn elements(&self) -> usize {
         self.rows * self.columns / 32
     }
 
-    /// Registers per lane, including the repeated elements of small f16 fragments.
+    /// Returns the number of registers per lane, including the repeated elements of small f16 fragments.
     pub fn registers(&self) -> usize {
         match (self.kind, self.role) {
             (Kind::Element(Element::F16), Role::A | Role::B) => 8,
@@ -99,7 +99,7 @@ impl Fragment {
         }
     }
 
-    /// Row and column of element `i` of `lane`.
+    /// Returns the row and the column of element `i` of `lane`.
     pub fn position(&self, lane: usize, i: usize) -> (usize, usize) {
         let at = lane * self.elements() + i % self.elements();
         match self.role {
@@ -108,18 +108,19 @@ impl Fragment {
         }
     }
 
-    /// Leading dimension, in elements, of a matrix stored without gaps.
+    /// Returns the leading dimension, in elements, of a matrix stored without gaps.
     pub fn width(&self, row_major: bool) -> usize {
         if row_major { self.columns } else { self.rows }
     }
 
-    /// Number of elements in each run of a lane's elements that is consecutive in memory; runs start at multiples of
+    /// Returns the length of the runs of a lane's elements that are contiguous in memory. Runs start at multiples of
     /// this number.
     pub fn run(&self, row_major: bool) -> usize {
         if row_major != (self.role == Role::B) { self.elements().min(self.width(row_major)) } else { 1 }
     }
 
-    /// Offset in elements from the matrix's address, for a leading dimension of `stride` elements.
+    /// Returns the offset, in elements, of element `i` of `lane` from the matrix's address, for a leading dimension of
+    /// `stride` elements.
     pub fn offset(&self, lane: usize, i: usize, row_major: bool, stride: u64) -> u64 {
         let (row, column) = self.position(lane, i);
         let (outer, inner) = if row_major { (row, column) } else { (column, row) };

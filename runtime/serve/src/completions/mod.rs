@@ -85,7 +85,7 @@ struct StreamOptions {
     include_usage: bool,
 }
 
-/// Maximum number of texts per request, of stop strings per text, and of bytes per stop string.
+/// Maximum number of texts and of stop strings per request, and of bytes per stop string.
 const CHOICES_MAX: usize = 128;
 const STOPS_MAX: usize = 16;
 const STOP_BYTES_MAX: usize = 256;

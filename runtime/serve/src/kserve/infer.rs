@@ -99,7 +99,7 @@ pub struct InferRequest {
     pub form: Form,
 }
 
-/// Which outputs are sent as binary: all or none, or those with `true` beside their name.
+/// Which outputs are sent as binary tensors: all or none, or those with `true` beside their name.
 pub enum Form {
     All { binary: bool },
     Named(Vec<(String, bool)>),
@@ -219,7 +219,7 @@ fn read_input(input: &Input, ports: &Ports, binary: &mut Binary) -> Answer<Tenso
     })
 }
 
-/// Checks an input against its port. Returns its element type and number of elements.
+/// Checks the type and shape of an input against its port. Returns the element type and the number of elements.
 pub fn check_input(ports: &Ports, name: &str, datatype: &str, shape: &[usize]) -> Answer<(DType, usize)> {
     let port = ports.input(name)?;
     let wanted = dtypes::name_of_dtype(port.dtype);

@@ -7,7 +7,8 @@ use std::ffi::{c_char, c_int, c_void};
 /// Environment variable with the path of a library to load instead of the known ones.
 const LIBRARY: &str = "SARDONYX_MPI";
 
-/// Environment variables in which launchers put the number of ranks, each with the libraries to try if it is set.
+/// Environment variables in which launchers put the number of ranks, each with the libraries to try if this number is
+/// greater than 1.
 static LAUNCHERS: &[(&str, &[&str])] = &[
     ("OMPI_COMM_WORLD_SIZE", &["libmpi.so.40", "libmpi_abi.so.1"]),
     ("PMI_SIZE", &["libmpich.so.12", "libmpi.so.12", "libmpi_abi.so.1"]),

@@ -20,7 +20,7 @@ pub struct Running {
     round: usize,
     from: *const u8,
     to: *mut u8,
-    /// Sizes of this rank's operand and of the result.
+    /// Sizes in bytes of this rank's operand and of the result.
     bytes: [usize; 2],
     pub messages: Messages,
 }
@@ -128,7 +128,8 @@ impl Running {
         Ok(true)
     }
 
-    /// Moves the received data into the result.
+    /// Carries out the moves of the current round: copies or combines this rank's operand and received data into the
+    /// result.
     ///
     /// # Safety
     /// As for [`Link::end_exchange`](crate::comm::Link::end_exchange).
@@ -162,7 +163,7 @@ impl Running {
         op.finish(self.dtype, made, self.ranks.len(), self.own);
     }
 
-    /// Names the ranks whose messages have not arrived.
+    /// Returns the numbers of the ranks whose messages have not arrived, as text.
     pub fn awaited(&self) -> String {
         let Messages { sources, came, .. } = &self.messages;
         let awaited = sources.iter().zip(came).filter(|(_, came)| came.is_none());

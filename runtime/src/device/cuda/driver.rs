@@ -43,7 +43,7 @@ impl Drop for Entered {
     }
 }
 
-/// A stream of the driver that does not wait for other streams.
+/// A stream: one that does not synchronize implicitly with the default stream, or one of the caller.
 pub struct Ordered {
     pub handle: Handle<sys::CUstream_st>,
     context: Arc<Context>,
@@ -100,7 +100,8 @@ static LOST: &[CUresult] = &[
 ];
 
 impl Context {
-    /// Opens a GPU. The ranks of a host are spread round-robin over the GPUs from `number` on.
+    /// Opens a GPU: in the context `given`, or in the primary context. The ranks of a host, numbered by `place`, are
+    /// spread round-robin over the GPUs from `number` on.
     pub fn open(number: u32, place: usize, given: Option<NonZeroUsize>) -> Result<Context> {
         let remedy = "install NVIDIA's driver (`nvidia-smi` shows what it finds), or use `--device cpu`";
         // SAFETY: only checks whether the library can be loaded.
@@ -192,13 +193,13 @@ impl Drop for Context {
 }
 
 impl Module {
-    /// Lets the driver compile the PTX; the error contains its messages.
+    /// Lets the driver compile the PTX; an error contains the driver's messages.
     pub fn load(context: &Arc<Context>, text: &str) -> Result<Module> {
         let image = CString::new(text).map_err(|_| Error::defect("PTX with a zero byte"))?;
         let _here = context.enter()?;
         let (mut handle, mut log) = (std::ptr::null_mut(), vec![0u8; LOG_BYTES]);
         let mut options = [CUjit_option::CU_JIT_ERROR_LOG_BUFFER, CUjit_option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES];
-        // The driver expects a number where the type is a pointer.
+        // The driver reads this option as a number, although its type is a pointer.
         let size = std::ptr::without_provenance_mut::<c_void>(LOG_BYTES);
         let mut values = [log.as_mut_ptr().cast(), size];
         // SAFETY: the text is zero-terminated, there are two options with two values, and the log has the given size.
@@ -310,8 +311,8 @@ pub struct Graph {
 }
 
 impl Graph {
-    /// Records what `enqueue` enqueues on the stream it is given. The stream is one of its own, so that work on other
-    /// streams, and other threads, are not affected.
+    /// Records the work that `enqueue` enqueues on `stream`. This stream serves for recording only, so that neither
+    /// work on other streams nor other threads are affected.
     pub fn record(stream: &Ordered, enqueue: impl FnOnce(sys::CUstream) -> Result<()>) -> Result<Graph> {
         let _here = stream.context.enter()?;
         let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
@@ -336,7 +337,7 @@ impl Graph {
     /// Enqueues the work on a stream.
     ///
     /// # Safety
-    /// As for the work itself; all memory that it uses must be there.
+    /// The requirements of the recorded work hold, and all memory that it uses is still allocated.
     pub unsafe fn launch(&self, stream: &Ordered) -> Result<()> {
         // SAFETY: the caller guarantees the work; graph and stream live.
         check(unsafe { sys::cuGraphLaunch(self.handle.0, stream.handle.0) }, "launch a graph")
@@ -367,7 +368,8 @@ impl Event {
         Ok(Event { handle: Handle(handle), context: context.clone() })
     }
 
-    /// Records the time at which all work before it is done; `in_graph` on a stream whose work becomes a graph.
+    /// Records the time at which all earlier work on the stream is done. `in_graph` must be set if the stream records a
+    /// graph.
     pub fn record(&self, stream: sys::CUstream, in_graph: bool) -> Result<()> {
         // 1 is CU_EVENT_RECORD_EXTERNAL: every launch of the graph records the event.
         // SAFETY: the event lives; the caller's stream does too.
@@ -375,7 +377,7 @@ impl Event {
         check(recorded, "record an event")
     }
 
-    /// Returns the time from another event to this one, after both have been waited for.
+    /// Returns the time from another event to this one. Both must have been waited for.
     pub fn since(&self, start: &Event) -> Result<Duration> {
         let _here = self.context.enter()?;
         let mut ms = 0f32;

@@ -1,8 +1,9 @@
 //! the artifact's PTX on a GPU, through the driver of this machine, which is loaded when a GPU is first used
 //!
-//! Every session has a stream. A call waits for it at its end, and earlier only to read data back. An index out of
-//! range, or a deadline that passes during launches, is therefore reported only when the call waits. Operations between
-//! two waits that repeat earlier ones exactly are submitted as one launch of a CUDA graph, unless they are very few.
+//! Every session has a stream. A call waits for the stream at its end, and earlier only to read data back. An index
+//! out of range is therefore reported only when the call waits. Deadline and cancellation are checked when the host
+//! comes to a step and while it waits for other ranks, but not while it waits for the stream. Operations between two
+//! waits that repeat earlier ones exactly are submitted as one launch of a CUDA graph, unless they are very few.
 
 mod driver;
 mod queue;
@@ -45,8 +46,8 @@ impl Cuda {
     }
 }
 
-/// Returns the best PTX target that this GPU can run: code for `sm_80` runs on GPUs of capability 8.0 and above, code
-/// for `sm_90a` only on those of 9.0.
+/// Returns the newest PTX target of the artifact that this GPU can run: code for `sm_80` runs on GPUs of capability 8.0
+/// and above, code for `sm_90a` only on those of 9.0. Errors: E0403 if there is none.
 fn choose_target(source: &Source, capability: u32) -> Result<String> {
     let number = |target: &str| {
         let digits = target.strip_prefix("sm_")?;

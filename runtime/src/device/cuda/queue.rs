@@ -1,7 +1,8 @@
 //! the work of one session  =>  segments between waits, on its own stream
 //!
-//! Work is collected, and submitted when something waits for it or is to follow it on the stream. So a call without
-//! host steps is one submission and one wait.
+//! Work is collected, and submitted when the host waits for it, or when work that is not collected must follow it on
+//! the stream. A call that reads no data back before its end, and whose copies fit in the staging memory, is thus one
+//! submission and one wait.
 
 use super::Cuda;
 use super::driver::{Event, Ordered, check};
@@ -31,7 +32,7 @@ pub struct Stream {
     n_marks: usize,
 }
 
-/// A copy from page-locked memory to the place that was asked for, after the wait.
+/// A copy from page-locked memory to its destination, which the host makes after the wait.
 struct Arrival {
     from: *const u8,
     to: *mut u8,
@@ -78,7 +79,7 @@ impl Stream {
         submitted.and(waited)
     }
 
-    /// Adds a copy to the host, which is complete after the wait and [`Arrival::deliver`].
+    /// Collects a copy to the host, which is complete after the wait and [`Arrival::deliver`].
     fn fetch(&mut self, from: Address, to: &mut [u8]) -> Result<Arrival> {
         let staged = self.staging.take(&self.device.context, to.len())?;
         self.segment.ops.push(Op::Download { from, to: staged.expose_provenance(), bytes: to.len() });
@@ -102,7 +103,7 @@ impl Stream {
 impl Queue for Stream {
     fn begin(&mut self, n_steps: usize) -> Result<()> {
         if self.status.as_ref().is_none_or(|status| status.bytes() < 8 * n_steps) {
-            // What is collected may use the status words that are there.
+            // The collected work may use the old status words, which are freed below.
             self.submit()?;
             self.status = Some(self.device.clone().allocate(8 * n_steps, &String::new)?);
         }

@@ -7,14 +7,14 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// A shell script that runs inside, and a client in Python.
+/// The shell script and the Python client that run inside the Debian.
 static SCRIPT: &str = include_str!("check.sh");
 static CLIENT: &str = include_str!("client.py");
 
 const MODEL: &str = "skel_minilm_l6_safetensors";
 
-/// Maximum sizes in bytes: `sardonyx-run` has the simulator, image files and regular expressions, and the server adds
-/// HTTP, gRPC and tokenizers.
+/// Maximum sizes in bytes: `sardonyx-run` contains the simulator and code for image files and regular expressions, and
+/// the server adds HTTP, gRPC and tokenizers.
 static BYTES_MAX: &[(&str, u64)] = &[("sardonyx-run", 8_000_000), ("sardonyx-serve", 12_000_000)];
 
 pub fn in_bare_debian(context: &Context, places: &Places, python: &Path) -> Result<()> {
@@ -29,7 +29,7 @@ pub fn in_bare_debian(context: &Context, places: &Places, python: &Path) -> Resu
     }
     remove(&work)?;
     create_dir(&work)?;
-    // Downloads the packages that the wheels depend on.
+    // Downloads numpy, on which the wheel of the runtime depends.
     let mut pip = Command::new(python);
     pip.args(["-m", "pip", "download", "-q", "--disable-pip-version-check", "--no-deps", "--only-binary=:all:"]);
     run_download(pip.args(["--python-version", "3.11", "numpy==2.3.5", "-d"]).arg(&work))?;
@@ -43,8 +43,7 @@ pub fn in_bare_debian(context: &Context, places: &Places, python: &Path) -> Resu
     [("check.sh", SCRIPT), ("client.py", CLIENT)]
         .iter()
         .try_for_each(|(name, text)| fs::write(work.join(name), text).map_err(|e| Failure::io(&work, "write to", e)))?;
-    // Runs in a mount namespace, so that the mounts vanish with it. /proc is needed because kernels are loaded through
-    // it.
+    // Runs in a mount namespace, so that the mounts vanish with it. The runtime loads kernels through /proc.
     let inside = "mount --bind /proc \"$0/proc\" && mount --bind /dev \"$0/dev\" && exec chroot \"$0\" sh /packed/check.sh \"$1\" \"$2\"";
     let mut unshare = Command::new("unshare");
     unshare.args(["--mount", "sh", "-c", inside]).arg(&root).args([&folder(), MODEL]).env_clear();
@@ -60,7 +59,7 @@ pub fn in_bare_debian(context: &Context, places: &Places, python: &Path) -> Resu
     Ok(())
 }
 
-/// Builds the C example here against the packed files, as a user would.
+/// Builds the C example on this machine against the packed files, as a user would.
 fn example(context: &Context, places: &Places, work: &Path) -> Result<()> {
     run(Command::new("tar").arg("-xzf").arg(places.archive()).arg("-C").arg(work))?;
     let packed = work.join(folder());

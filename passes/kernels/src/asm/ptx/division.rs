@@ -57,7 +57,8 @@ impl Ptx {
         let sum = match add {
             false => high,
             true => {
-                // The factor has 33 bits: its highest bit contributes a itself, which is halved to avoid overflow.
+                // The factor has 33 bits, and its highest bit contributes a itself. Because a + high may overflow, half
+                // of this sum is computed as (a - high) / 2 + high.
                 let one = self.int(1, a.ty);
                 let rest = self.bin(Bin::SubI, a, high);
                 let half = self.bin(Bin::ShRUI, rest, one);
@@ -73,8 +74,8 @@ fn power_of_two(n: i64) -> Option<i64> {
     (n > 0 && n & (n - 1) == 0).then(|| n.trailing_zeros() as i64)
 }
 
-/// Returns a factor, a shift and a flag `add` such that for every a, with h = a · factor >> 32, the quotient a / n is h
-/// >> shift if `add` is false and ((a − h) / 2 + h) >> shift if it is true.
+/// Returns a factor, a shift and a flag `add` for the division of any a by n. With h = a · factor >> 32, the quotient
+/// a / n is h >> shift if `add` is false, and ((a − h) / 2 + h) >> shift if `add` is true.
 fn reciprocal(n: u32) -> (u32, i64, bool) {
     let (n, bits) = (n as u128, 32 - (n - 1).leading_zeros());
     for shift in 0..bits {

@@ -74,7 +74,7 @@ impl Ptx {
         if elem == Elem::I1 { self.cmpi(CmpI::Ne, v, zero) } else { v }
     }
 
-    /// Returns the value of the thread whose lane number in the warp differs in exactly these bits.
+    /// Returns the value of the thread whose lane number in the warp differs from this thread's in exactly these bits.
     pub fn exchanged_with(&mut self, v: Val, bits: u32) -> Val {
         let exchange = |asm: &mut Ptx, v: Val| {
             let operands = [asm.name(v, 0), bits.to_string(), "31".into(), "0xffffffff".into()];
@@ -131,7 +131,8 @@ fn in_memory(elem: Elem) -> &'static str {
     }
 }
 
-/// Number of lanes that one instruction moves: adjacent lanes whose address is aligned to their total size.
+/// Returns how many lanes one instruction moves. Several lanes must be adjacent in memory, and their address must be
+/// aligned to their total size, which is at most 16 bytes.
 fn together(address: Val, mask: Option<Val>, ty: Ty, align: u32) -> u32 {
     let bytes = ty.elem.bits().max(8) / 8;
     let neighbours = address.ty.lanes == 1 && mask.is_none_or(|m| m.ty.lanes == 1);

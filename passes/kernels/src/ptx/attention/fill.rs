@@ -1,4 +1,4 @@
-//! A tile of an operand  =>  in shared memory: copied asynchronously, or evaluated element by element
+//! An operand  =>  a tile of it in shared memory: copied asynchronously, or evaluated element by element
 //!
 //! Lines and elements that do not exist are filled with zeros.
 
@@ -16,7 +16,7 @@ pub struct Source<'a> {
     cx: &'a Cx<'a, Ptx>,
     tile: &'a Tile,
     stream: Option<Stream<'a>>,
-    /// Point of the first element of all chunks.
+    /// Point of the block's first line and first element.
     point: Point,
     threads: i64,
     /// Number of elements of a line that exist; `None` if all do.
@@ -24,8 +24,8 @@ pub struct Source<'a> {
 }
 
 impl<'a> Source<'a> {
-    /// Creates the source of a tile. `point` has values for its batch variables, and for those of the tile at the
-    /// block's first line and first element.
+    /// Creates the source of a tile. `point` has the values of the batch variables, and the values of the tile's
+    /// variables at the block's first line and first element.
     pub fn new(cx: &'a Cx<'a, Ptx>, asm: &mut Ptx, flash: &Flash, tile: &'a Tile, point: &Point) -> Source<'a> {
         let extent = cx.def.extent(tile.along).as_const().unwrap_or(0);
         let there = (extent % tile.length != 0).then(|| {

@@ -2,9 +2,9 @@
 //!
 //! A block copies its queries to shared memory once, and keys and values tile by tile, copying the next tile while it
 //! computes with the current one. Each warp has 16 queries. The largest score of a row is only known for the keys so
-//! far; if a later tile has a larger score, the accumulators so far are rescaled to it (Milakov and Gimelshein, 2018;
-//! Dao et al., 2022). The result of a row depends on its own query and on the keys, whose tiles begin at the first
-//! key, and on no other row.
+//! far; if a later tile has a larger score, the accumulators are rescaled to this score (Milakov and Gimelshein, 2018;
+//! Dao et al., 2022). The first tile begins at the first key for every row, so that the result of a row depends on its
+//! own query and on the keys and values, and on no other row.
 
 use super::super::gemm::copy::{log2, shift};
 use super::super::gemm::either;
@@ -87,8 +87,8 @@ fn block(cx: &Cx<Ptx>, asm: &mut Ptx, flash: &Flash, tiles: Val) {
     block.finish(asm, rows, &sums, e0);
 }
 
-/// Batch variables of the block, its first row and its first column. The rows of one batch point are consecutive
-/// blocks, so that their keys stay in the second-level cache.
+/// Returns the point with the block's batch variables, and the block's first row and first column. The blocks of one
+/// batch point are consecutive, so that their keys stay in the second-level cache.
 fn place(cx: &Cx<Ptx>, asm: &mut Ptx, flash: &Flash) -> (Point, [Val; 2]) {
     let roles = &flash.roles;
     let mut extents: Vec<Dim> = roles.batch.iter().map(|v| cx.def.extent(*v).dim()).collect();

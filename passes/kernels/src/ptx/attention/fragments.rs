@@ -1,8 +1,9 @@
 //! Tiles in shared memory  =>  fragments in registers  =>  scores and weighted sums of values on tensor cores
 //!
-//! Of every 8 keys, thread `4g + t` holds the scores of keys 2t and 2t + 1. In the second product these are the
-//! elements along k that it must provide, so the instruction sees the keys in the order 0 2 4 6 1 3 5 7, and the values
-//! are read in the same order.
+//! Of every 8 keys, thread `4g + t` holds the scores of keys 2t and 2t + 1. In the second product, the thread must
+//! provide the elements of operand A for these keys. The instruction for 16-bit operands expects keys 2t and 2t + 1
+//! from the thread. The instruction for f32 (tf32) expects elements t and t + 4 along k. It therefore sees the keys in
+//! the order 0 2 4 6 1 3 5 7, and the values are read in the same order.
 
 use super::super::gemm::copy::{log2, shift};
 use super::super::gemm::mma::{Factors, Fragment, Parts, Sums};
@@ -20,13 +21,13 @@ pub struct Readers<'a> {
     q: Val,
     /// Offset in a tile of keys.
     k: Val,
-    /// Offsets in a tile of values, one for each of four chunks that the swizzle permutes.
+    /// Offsets in a tile of values, one for each 32 bytes of the 128 bytes within which the swizzle permutes chunks.
     v: Vec<Val>,
 }
 
 impl<'a> Readers<'a> {
-    /// Computes the addresses of a thread. `q_tile` is the address of the block's queries; the warp's indices are along
-    /// rows, and among the warps that share a row.
+    /// Computes the addresses of a thread. `q_tile` is the address of the block's queries; `warp_m` is the warp's index
+    /// along the rows, `warp_n` its index among the warps that share the same rows.
     pub fn new(asm: &mut Ptx, flash: &'a Flash, q_tile: Val, (warp_m, warp_n): (Val, Val)) -> Readers<'a> {
         let lane = asm.special("%laneid");
         let bits = |asm: &mut Ptx, right: i64, mask: i64| {
@@ -152,7 +153,7 @@ impl<'a> Readers<'a> {
     }
 }
 
-/// Zero accumulators of 16 rows: four per thread and eight columns.
+/// Creates accumulators of 16 rows by `columns` times eight columns, set to 0: four per thread and eight columns.
 pub fn zeros(asm: &mut Ptx, columns: i64) -> Sums {
     let zero = asm.zero(Ty::new(Elem::F32, 4));
     let mut sum = || {
@@ -191,7 +192,7 @@ fn load_matrices(asm: &mut Ptx, at: Val, offset: i64, n: u32, how: &str) -> Val 
     v
 }
 
-/// Fragments of rows 0..8 and 8..16, each with both halves of 32 bytes.
+/// Returns the fragments of rows 0..8 and 8..16, each with both halves of the 32 bytes that a step reads of a row.
 fn pairs_of(asm: &mut Ptx, v: Val) -> Vec<Fragment> {
     [0, 1].map(|block| [0, 2].map(|k| asm.extract(v, block + k))).to_vec()
 }

@@ -21,7 +21,7 @@ use crate::target::Target;
 use plain::Plain;
 pub use plan::Flash;
 
-/// Plans attention on tensor cores if it has the standard form.
+/// Plans attention: on tensor cores if it has the standard form, else without them.
 pub fn planned(def: &KernelDef, _: Target) -> Option<Box<dyn GpuPlan>> {
     Some(match Flash::from_def(def) {
         Some(flash) => Box::new(flash),

@@ -51,7 +51,7 @@ struct Count<'a> {
     plain: &'a Plain,
     deps: Vec<VarSet>,
     own: VarSet,
-    /// Statements whose value is the same for the whole block.
+    /// For each statement, whether its value is known, so that its loads are not counted again.
     known: Vec<bool>,
     traffic: RefCell<Vec<Traffic>>,
     blocks: i64,
@@ -78,8 +78,8 @@ impl<'a> Count<'a> {
         }
     }
 
-    /// Counts the loads that the values `roots` depend on, each as often as the variables that it depends on and the
-    /// lanes require.
+    /// Counts the loads that the statements `roots` depend on. The variables that a load depends on and the meaning of
+    /// the lanes determine how often it is executed.
     fn evaluated(&mut self, roots: &[usize], lanes: Lanes) {
         let known: Vec<usize> = (0..self.known.len()).filter(|k| self.known[*k]).collect();
         // Reductions over the deep space are evaluated here too.
@@ -132,7 +132,7 @@ impl<'a> Count<'a> {
             of.map(|v| launch.extent(v)).product::<i64>()
         };
         let deep = if vars & def.deep_vars() != 0 { product(def.deep_vars()) } else { 1 };
-        // Rounds over the points of `Plain::own`, inner points per lane, and warps that take part.
+        // Rounds over the points of `Plain::own`, steps over the inner points, and warps that take part.
         let rounds = ceil(self.owns, THREADS);
         let (rounds, walked, slots) = match lanes {
             None => (1, 1, WARPS),

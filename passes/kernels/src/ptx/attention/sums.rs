@@ -7,7 +7,7 @@ use crate::eval::Point;
 use crate::reduce::{combine, neutral};
 use crate::scalar;
 
-/// Computes the deep reductions that these statements need and the point does not have yet.
+/// Computes the deep reductions that `roots` depend on and that have no value at the point yet.
 pub fn deep_sums(cx: &Cx<Ptx>, asm: &mut Ptx, point: &mut Point, roots: &[usize]) {
     let deep = cx.def.deep_vars();
     let is_sum = |k: &usize| matches!(cx.def.body[*k].op, Op::Reduce { .. });

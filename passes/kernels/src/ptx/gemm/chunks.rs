@@ -1,9 +1,9 @@
 //! a constant packed in chunks of 16 bytes along K  =>  bulk copies of its tiles, in the layout that `wgmma` reads
 //!
 //! A panel of `width` columns stores, for each group of eight k, a chunk of 16 bytes of every column. A tile in shared
-//! memory has the same order, for its own columns. Therefore the chunks that a tile has of one panel and one group of k
-//! are contiguous (a run of bytes) both in memory and in the tile, and one bulk copy fetches them. If the tile is as
-//! wide as the panels, the whole tile is one run.
+//! memory has the same order, for its own columns. Therefore the chunks of one panel and one group of k that belong to
+//! a tile are contiguous (a run of bytes) both in memory and in the tile, and one bulk copy fetches them. If the tile
+//! is as wide as the panels, the whole tile is one run.
 
 use super::copy::{in_panels, log2, shift};
 use super::operand::Operand;
@@ -49,7 +49,7 @@ impl Chunks {
     ) -> Chunks {
         let column = point.line(cx, asm, &operand.access.coords[1]);
         let first = in_panels(asm, panels, column, operand.rows % panels.width == 0);
-        // Columns of a panel that belong to the tile.
+        // Number of columns of a panel that belong to the tile.
         let columns = panels.width.min(operand.rows);
         let n_chunks = operand.lines();
         let (run_bytes, n_runs) = match operand.rows == panels.width {

@@ -1,7 +1,8 @@
 //! an accumulator that is NaN  =>  the same reduction recomputed by ordinary arithmetic, without tensor cores
 //!
-//! An infinity cannot be split into two tf32: the split gives NaN, as it does for numbers that round to infinity. Such
-//! accumulators are rare. They are found by comparing each one with itself, which is the only cost if there are none.
+//! An infinity cannot be split into two tf32: the split gives NaN, also for numbers that round to infinity. NaN in an
+//! accumulator is rare. It is found by one unordered comparison for every two accumulators, which is the only cost if
+//! there is no NaN.
 
 use super::Block;
 use super::groups::Groups;
@@ -14,7 +15,7 @@ use crate::eval::Point;
 use sardonyx_base::DType;
 
 impl Block<'_> {
-    /// Recomputes those of a thread's accumulators that are NaN. `at` is the thread's first row and first column.
+    /// Recomputes the accumulators of a thread that are NaN. `at` is the thread's first row and first column.
     pub fn repair(&self, asm: &mut Ptx, point: &Point, sums: &Sums, at: (Val, Val)) {
         // A row of fragments holds the columns of the first contraction, then those of the second if the kernel has
         // two.
@@ -93,7 +94,7 @@ impl Block<'_> {
     }
 }
 
-/// Replaces NaN in a thread's registers by the result of `again`, which is given the register's index in the list.
+/// Replaces each NaN in a thread's registers by the result of `again`, which gets the register's index in `all`.
 pub fn replace_nans(asm: &mut Ptx, all: &[Val], again: impl FnOnce(&mut Ptx, Val) -> Val) {
     let mut some: Option<Val> = None;
     for pair in all.chunks(2) {

@@ -53,12 +53,12 @@ pub struct Operand {
     pub part_bytes: Option<i64>,
 }
 
-/// Returns whether the addresses of copies are multiples of the number of bytes that one copy moves.
+/// States whether the addresses of copies are multiples of the number of bytes that one copy moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Aligned {
     Always,
     Never,
-    /// Whether addresses are aligned is decided at run time.
+    /// The code tests at run time whether the addresses are aligned.
     Perhaps,
 }
 
@@ -102,7 +102,7 @@ impl Operand {
         }
     }
 
-    /// Distance between consecutive elements of a line in memory, in elements; within one panel.
+    /// Distance between consecutive elements of a line in memory, in elements; for panels, within one panel.
     pub fn inner_stride(&self) -> Size {
         match (self.panels, self.inner) {
             (Some(_), _) => Size::Const(1),
@@ -134,7 +134,7 @@ impl Operand {
         units
     }
 
-    /// Whether lines can be copied in units of `bytes`. Buffers are aligned to 16 bytes.
+    /// Returns whether lines can be copied in units of `bytes`. Buffers are aligned to 16 bytes.
     fn aligned(&self, bytes: i64) -> Aligned {
         let elements = bytes / self.element_bytes;
         if elements == 1 || self.panels.is_some() {

@@ -8,7 +8,8 @@ use crate::def::Size;
 use crate::sparse::columns::Columns;
 use crate::sparse::tile::{self, Strip, Tile};
 
-/// Number of vectors of one row's accumulators; they leave registers for a word and the vectors it is multiplied with.
+/// Number of vectors of one row's accumulators. The other registers hold a word and the vectors that the word is
+/// multiplied with.
 const VECTORS: u32 = 8;
 
 struct Item<'i, 'd> {
@@ -53,8 +54,8 @@ impl Item<'_, '_> {
         if self.plan.depth == 1 { n } else { asm.bin(Bin::DivUI, n, depth) }
     }
 
-    /// Index after the last word of the block, if all its words are in memory and their column numbers are valid.
-    /// Otherwise the launch fails, and the block has no words.
+    /// Returns the index after the last word of the block, if all words of the block are in memory and their column
+    /// numbers are valid. Otherwise the launch fails, and the block is computed as if it had no words.
     fn checked_end(&self, asm: &mut Mlir) -> Val {
         let (cx, plan) = (self.tile.cx, self.plan);
         let zero = asm.i64(0);
@@ -90,8 +91,9 @@ impl Item<'_, '_> {
         asm.for_loop((zero, self.tile.n_rows, one), &[begin], |asm, row, begin| {
             let next = asm.bin(Bin::AddI, row, one);
             let end = self.start(asm, next);
-            // Rows whose words are out of order make the launch fail and are empty; the next row begins where such a
-            // row began, since only the block's own words have been checked.
+            // A row that ends before it begins, or after the block's end, makes the launch fail and is computed as an
+            // empty row. The next row then begins where this row began, because only the block's own words have been
+            // checked.
             let sorted = asm.cmpi(CmpI::Sle, begin[0], end);
             let within = asm.cmpi(CmpI::Sle, end, block_end);
             let good = asm.bin(Bin::AndI, sorted, within);

@@ -29,7 +29,7 @@ const SHARE_OF_QUADS: f64 = 0.45;
 /// Additional factor if there is a single vector of lanes: each accumulation then waits for that of the previous word.
 const SHARE_OF_ONE_VECTOR: f64 = 0.6;
 
-/// Maximum number of words of one lane of the dense operand, over all columns, if these words are copied.
+/// Maximum number of words in a column of the dense operand (of one lane), if these words are copied.
 const COPIED_MAX: i64 = 1 << 13;
 /// Number of words that are copied together.
 const COPIED: i64 = 16;
@@ -44,7 +44,7 @@ pub struct Plan {
     first: Access,
     column: Access,
     value: Access,
-    /// Number of words, of their elements, and of columns of elements.
+    /// Number of column numbers (one per word), of elements of all words, and of columns of the matrix.
     n_words: Size,
     n_values: Size,
     n_columns: Size,

@@ -11,10 +11,12 @@ use std::io::{BufRead, Cursor, Read, Seek, SeekFrom};
 use zune_jpeg::zune_core::{colorspace::ColorSpace, options::DecoderOptions};
 use zune_jpeg::{JpegDecoder, errors::DecodeErrors};
 
-/// Maximum memory that a decoder may allocate; images for models need far less.
+/// Maximum number of bytes of an image's pixels and, except for JPEG, of its decoder's own memory; images for models
+/// need far less.
 const BYTES_MAX: u64 = 1 << 30;
 
-/// Bytes of a file that a decoder reads between two checks of the limits, enough for some megabytes of pixels at most.
+/// Maximum number of bytes of a file that a decoder reads between two checks of the limits; so many bytes decode to a
+/// few megabytes of pixels at most.
 const READ_AT_ONCE: usize = 1 << 12;
 
 pub fn decode(file: &Tensor, pixels: Pixels, budget: &Budget) -> Result<Tensor> {
@@ -23,7 +25,7 @@ pub fn decode(file: &Tensor, pixels: Pixels, budget: &Budget) -> Result<Tensor> 
     }
     let stopped = RefCell::new(None);
     let decoded = image(File { bytes: Cursor::new(file.bytes()), budget, stopped: &stopped }, budget);
-    // A decoder may mistake the point where reading was stopped for the end of the file.
+    // A decoder may take the error that stopped reading for the end of the file, and return an image.
     if let Some(e) = stopped.take() {
         return Err(e);
     }
@@ -46,7 +48,7 @@ pub fn decode(file: &Tensor, pixels: Pixels, budget: &Budget) -> Result<Tensor> 
     Ok(Tensor::from_vec(dims, data))
 }
 
-/// The pixels with 1 or 3 channels, converted some rows at a time, or in parts of a row if it is long.
+/// Converts the pixels to 1 or 3 channels: some rows at a time, or parts of a row if it has more than `PIECE` pixels.
 fn converted(image: &DynamicImage, n_channels: usize, bytes: usize, budget: &Budget) -> Result<Vec<u8>> {
     let mut data = budget.room(bytes)?;
     let (height, width) = (image.height(), image.width());
@@ -66,7 +68,7 @@ enum Refused {
     Image(ImageError),
 }
 
-/// Decodes the image, after its size has been compared with the limits.
+/// Compares the size of the image with the limits, and then decodes the image.
 fn image(file: File, budget: &Budget) -> std::result::Result<DynamicImage, Refused> {
     let mut reader = ImageReader::new(file).with_guessed_format().map_err(|e| Refused::Image(e.into()))?;
     let mut limits = Limits::default();
@@ -114,11 +116,11 @@ fn jpeg(
     image.ok_or_else(|| wrong(DecodeErrors::FormatStatic("its pixels are not as many as its size says")))
 }
 
-/// The file as a decoder reads it: a little at a time, and not at all once the call must end.
+/// Gives a decoder at most `READ_AT_ONCE` bytes of the file at a time, and an error once the call must end.
 struct File<'a> {
     bytes: Cursor<&'a [u8]>,
     budget: &'a Budget<'a>,
-    /// The error because of which reading was stopped.
+    /// The error of `budget` that stopped reading, if any.
     stopped: &'a RefCell<Option<Box<Error>>>,
 }
 
@@ -190,7 +192,7 @@ mod tests {
         assert!(decode(&Tensor::scalar(1f32), Pixels::Rgb, &Budget::unlimited()).is_err());
     }
 
-    /// Converts an image whose rows are converted in parts, and one of which several rows are converted at a time.
+    /// The rows of the first image are converted in parts, those of the second image several at a time.
     #[test]
     fn parts_make_the_whole() {
         for (width, height) in [(3 * PIECE + 5, 2), (1000, 11)] {

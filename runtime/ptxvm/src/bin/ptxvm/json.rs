@@ -1,4 +1,4 @@
-//! JSON text  =>  [`Value`]: a small parser without dependencies, whose errors name the line
+//! JSON text  =>  [`Value`]: a small parser without dependencies, whose syntax errors name the line
 
 use std::collections::BTreeMap;
 

@@ -10,7 +10,7 @@ fn brute_sectors(addresses: &Addresses, active: u32, bytes: u32) -> Vec<u64> {
     touched.collect::<BTreeSet<_>>().into_iter().collect()
 }
 
-/// Wavefronts as the largest number of distinct words in one bank.
+/// Returns the number of wavefronts of one phase: the largest number of distinct words in one bank.
 fn brute_phase(addresses: &[u64], bytes: u32) -> u32 {
     let words: BTreeSet<u64> = addresses.iter().flat_map(|a| (0..u64::from(bytes)).map(move |i| (a + i) / 4)).collect();
     let mut banks = BTreeMap::new();
@@ -81,8 +81,8 @@ fn textbook_conflicts() {
         let w = shared_wavefronts(&of(stride), u32::MAX, bytes);
         (w.actual, w.ideal)
     };
-    // Consecutive words, a broadcast, a stride of two words, a column of a 32-word row, and a column of rows that are
-    // padded by one word.
+    // Consecutive words, a broadcast, a stride of two words, a column of rows of 32 words, and a column of rows of 32
+    // words that are padded by one word.
     assert_eq!(
         [cost(4, 4), cost(0, 4), cost(8, 4), cost(128, 4), cost(132, 4)],
         [(1, 1), (1, 1), (2, 1), (32, 1), (1, 1)]

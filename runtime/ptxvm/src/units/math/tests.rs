@@ -4,7 +4,7 @@ use super::*;
 use crate::units::float::NAN_F32;
 use crate::units::testing::Random;
 
-/// Distance of `got` from the exact value, in units in the last place of the exact value.
+/// Returns the distance of `got` from the exact value, in units in the last place of the exact value.
 fn ulps(got: f32, exact: f64) -> f64 {
     let exponent = (exact.abs().log2().floor() as i32).clamp(-126, 127);
     (f64::from(got) - exact).abs() / 2f64.powi(exponent - 23)
@@ -116,7 +116,7 @@ fn half_precision_and_f64_variants() {
     assert_eq!((rsqrt_approx_f64(4.0, true), rsqrt_approx_f64(2.0, false)), (0.5, 1.0 / 2f64.sqrt()));
 }
 
-/// Results of these instructions on constants as folded by NVIDIA's assembler (ptxas of CUDA 13.5).
+/// The expected values are those to which NVIDIA's assembler (ptxas of CUDA 13.5) folds instructions on constants.
 #[test]
 fn results_agree_with_the_constants_that_an_assembler_folds() {
     let check = |name: &str, f: fn(f32) -> f32, folded: &[(u32, u32)]| {

@@ -22,7 +22,7 @@ fn parse(text: &str) -> Result<Wmma, String> {
     Wmma::parse(&text.split('.').collect::<Vec<_>>())
 }
 
-/// `wmma.load` from a matrix of bit patterns with a leading dimension of `stride`.
+/// Executes `wmma.load` from a matrix of bit patterns, one per element, with a leading dimension of `stride` elements.
 fn load(fragment: &Fragment, memory: &[u32], row_major: bool, stride: u64) -> Vec<Lanes> {
     let bits = fragment.element_bits();
     let mut registers = vec![[0; 32]; fragment.registers()];
