@@ -147,7 +147,7 @@ pub fn propose(
     find(context, &mut module, options)?;
     let graph = graph(&module)?;
     for (name, sizes, n) in [("prefill", state_dims(&graph, 0), 0), ("decode", state_dims(&graph, 1), 1)] {
-        // If all sizes are fixed, `main` already is such an entry point.
+        // If all sizes are constant, no symbol is left to fix, and the entry point would be the same as `main`.
         let sizes: Vec<Dim> = sizes.into_iter().filter(|d| d.as_const().is_none()).collect();
         if sizes.is_empty() {
             continue;

@@ -113,8 +113,7 @@ fn judge(program: &Program, uses: &Uses, producer: usize, consumer: usize) -> Op
     let inline = || inline_maps::why_not(program, uses, producer, consumer).map(|m| ("inline-maps", m));
     let epilogue = || Some(("fuse-epilogues", fuse_epilogues::matches(program, uses, producer, consumer).err()?));
     let rows = || Some(("fuse-reductions", fuse_reductions::matches(program, uses, producer, consumer).err()?));
-    // Two kernels over rows with another kernel between them are not expected to be fused, unless that kernel is a
-    // contraction.
+    // Two kernels over rows are not expected to be fused if the step between them is a contraction or is not a kernel.
     let apart = |(_, miss): &(&'static str, Miss)| match miss {
         Miss::Between(third) => kernel(&program.steps[*third]).is_some_and(|k| k.class() != Class::Contract),
         _ => true,

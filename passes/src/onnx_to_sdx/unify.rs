@@ -6,8 +6,9 @@ use sardonyx_base::{Dim, Error, Result};
 use sardonyx_dialects::sdx::{Check, Symbol, SymbolKind};
 
 impl Builder {
-    /// Makes two dimensions equal and rewrites the graph accordingly: solves for a symbol if possible, else adds a
-    /// condition that the call checks.
+    /// Makes two dimensions equal and rewrites the graph accordingly: solves for a symbol if possible, else replaces an
+    /// expression and adds a condition that the call checks. Errors: those of `decide`, and E0201 if neither is
+    /// possible.
     pub fn unify(&mut self, a: &Dim, b: &Dim) -> Result<()> {
         if self.decide(a, b)? { Ok(()) } else { Err(self.unequal(a, b)) }
     }
@@ -99,7 +100,8 @@ impl Builder {
         if left.len() != right.len() || left.is_empty() {
             return false;
         }
-        // Factors are unified in the order of the dimensions, because new names are numbered in this order.
+        // Both lists are sorted by name. Undeclared dimensions are named by input and axis (`ids_1`), so that those of
+        // two inputs are paired axis by axis.
         let before = self.clone();
         for (l, r) in left.iter().zip(&right) {
             if self.unify(&Dim::symbol(l), &Dim::symbol(r)).is_err() {
@@ -220,7 +222,8 @@ impl Builder {
         true
     }
 
-    /// Requires a <= b, unless that follows already: by the range of a symbol, or by a check of the call.
+    /// Requires a <= b, unless that follows already. Narrows the range of the only symbol in the condition, and adds a
+    /// check of the call unless the range is enough.
     pub fn require_at_most(&mut self, a: &Dim, b: &Dim) -> Result<()> {
         if b.provably_ge(a, &|s| self.graph.symbol_lo(s)) {
             return Ok(());
@@ -321,7 +324,7 @@ impl Builder {
         }
     }
 
-    /// Changes every dimension expression of the graph.
+    /// Changes every dimension expression of the graph, except those of the checks.
     fn rewrite_dims(&mut self, rewrite: impl Fn(&mut Dim)) {
         for node in &mut self.graph.nodes {
             node.ty.dims.iter_mut().for_each(&rewrite);

@@ -64,7 +64,7 @@ fn is_covered(d: &Dim, lo: &dyn Fn(&Symbol) -> i64) -> bool {
     added.iter().all(|(m, left)| *left == 0 || product_bound(m, lo).is_some())
 }
 
-/// Returns the factors of `a` that are not factors of `b`.
+/// Returns the factors of `a / b`; `None` if `b` does not divide `a`.
 fn quotient(a: &[Atom], b: &[Atom]) -> Option<Vec<Atom>> {
     let mut rest = a.to_vec();
     for atom in b {
@@ -92,7 +92,8 @@ fn sum_bound(d: &Dim, lo: &dyn Fn(&Symbol) -> i64) -> Option<i64> {
     if d.is_overflow() { None } else { d.terms().try_fold(0i64, |sum, t| term(t)?.checked_add(sum)) }
 }
 
-/// Returns a lower bound of a positive multiple of `d`, in which the most deeply nested division is eliminated.
+/// Returns a lower bound of a positive multiple of `d`, in which one division is eliminated: of those that are factors
+/// of terms, the one with the deepest nesting inside.
 fn coarser(d: &Dim, lo: &dyn Fn(&Symbol) -> i64) -> Option<Dim> {
     let atoms: BTreeSet<&Atom> = d.terms().flat_map(|(m, _)| m).collect();
     let divisions = atoms.into_iter().filter(|a| matches!(a, Atom::FloorDiv(..)));

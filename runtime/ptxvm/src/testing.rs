@@ -4,8 +4,8 @@ use crate::{Launch, Memory, Module, Options, Params, Report, run};
 
 pub const HEAD: &str = ".version 8.5\n.target sm_80\n.address_size 64\n";
 
-/// Wraps a body in a kernel that declares registers of every kind. %rd0 holds the address of this thread's word of
-/// `out`, %rd1 the address of its word of `in`, and %r0 the index of the thread.
+/// Wraps a body in a kernel that declares registers of every kind. %r0 holds the index of the thread in its block, and
+/// %rd0 and %rd1 the addresses of the 32-bit words of `out` and `in` with this index.
 pub fn kernel(body: &str) -> String {
     format!(
         "{HEAD}.visible .entry k(.param .u64 out, .param .u64 in)\n{{\n\

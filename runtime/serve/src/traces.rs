@@ -30,8 +30,9 @@ pub struct Answered<'a> {
 const FLUSH: Duration = Duration::from_secs(5);
 
 impl Traces {
-    /// Creates the exporter to a collector. Must be called within the tokio runtime of the server, which sends the
-    /// spans in batches. The collector need not be reachable yet. Errors: E0001 for an invalid endpoint.
+    /// Creates the exporter to a collector. A thread of the exporter sends the spans in batches. Must be called within
+    /// the tokio runtime of the server, which drives the connection. The collector need not be reachable yet. Errors:
+    /// E0001 for an invalid endpoint.
     pub fn new(endpoint: &str) -> Result<Traces> {
         let exporter = SpanExporter::builder().with_tonic().with_endpoint(endpoint).build();
         let wrong = |e| Error::user("E0001", format!("`--otlp {endpoint}`: {e}")).help("write http://HOST:4317");

@@ -56,7 +56,8 @@ impl Call<'_> {
                 Some(Destination::Device(tensor)) => {
                     let from = state.bases[port.buffer];
                     if from != tensor.address() {
-                        // SAFETY: the block has at least this many bytes, and so has the tensor (`check_sizes`).
+                        // SAFETY: the output's buffer in the plan has at least `bytes` bytes (`Shape::output`), and so
+                        // has the caller's tensor (`check_sizes`).
                         unsafe { state.queue.copy(from, tensor.address(), bytes) }?;
                     }
                     continue;

@@ -1,4 +1,4 @@
-//! MiniLM behind `sardonyx-serve`  =>  the bits of each request alone, under load, overload and reloads, for minutes
+//! MiniLM behind `sardonyx-serve`, minutes of load, overload and reloads  =>  the same bits as for each request alone
 //!
 //! Run by `cargo xtask test --suite serving`.
 

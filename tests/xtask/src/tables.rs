@@ -75,7 +75,8 @@ fn errors(report: &Value) -> Option<(f64, f64)> {
     Some((ours, theirs))
 }
 
-/// Returns the page with an updated table of launches. `explain` runs `sardonyx explain` with further arguments.
+/// Returns the page with an updated table of launches. `explain` is the command `sardonyx explain`, to which the models
+/// are added as arguments.
 pub fn page_with_launches(context: &Context, explain: &mut Command) -> Result<String> {
     let names: Vec<String> = models::names(context)?.into_iter().filter(|n| counted(n).is_some()).collect();
     for name in &names {

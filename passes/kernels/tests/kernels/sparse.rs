@@ -12,7 +12,8 @@ use sardonyx_kernels::{Level, Words, lower};
 /// Number of columns of the matrix.
 const K: usize = 70;
 
-/// Returns values, columns and row starts of a sparse matrix of `rows` rows, of which some are empty and one is full.
+/// Returns values, columns and row starts of a sparse matrix of `rows` rows: row 2 is full, and rows 5, 8, 11, … are
+/// empty or nearly so.
 fn words(rows: usize, columns: DType) -> [Tensor; 3] {
     let mut random = Random(rows as u64);
     let (mut values, mut places, mut starts) = (vec![], vec![], vec![0i32]);
@@ -124,7 +125,8 @@ fn false_words_set_the_status() {
     }
 }
 
-/// Returns words of four bytes, their columns, and row starts of a sparse matrix of `rows` rows of `k` bytes.
+/// Returns words of four bytes, their columns (counted in words), and row starts (also in words) of a sparse matrix of
+/// `rows` rows of `k` bytes.
 fn quads(rows: usize, k: usize) -> [Tensor; 3] {
     let mut random = Random((rows + k) as u64);
     let (mut values, mut places, mut starts) = (vec![], vec![], vec![0i32]);

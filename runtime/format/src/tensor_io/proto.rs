@@ -1,7 +1,7 @@
 //! ONNX `TensorProto`  <=>  `Tensor`
 //!
 //! Field numbers are those of the public ONNX schema (onnx.proto, IR version 13). The payload `raw_data` is a slice
-//! of the message's own buffer: decoding copies nothing.
+//! of the message's own buffer: decoding does not copy it.
 
 use bytes::Bytes;
 use prost::Message;

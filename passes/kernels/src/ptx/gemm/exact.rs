@@ -1,8 +1,8 @@
 //! an accumulator that is NaN  =>  the same reduction recomputed by ordinary arithmetic, without tensor cores
 //!
 //! An infinity cannot be split into two tf32: the split gives NaN, also for numbers that round to infinity. NaN in an
-//! accumulator is rare. It is found by one unordered comparison for every two accumulators, which is the only cost if
-//! there is no NaN.
+//! accumulator is rare. It is found by one unordered comparison and one `or` for every two accumulators; these and one
+//! branch are the only cost if there is no NaN.
 
 use super::Block;
 use super::groups::Groups;
