@@ -5,6 +5,7 @@
 //! (`eval`, `memory`, `scalar`, `math`); what differs here is how work is assigned to blocks and threads: the *forms*.
 
 pub mod attention;
+mod descriptor;
 pub mod gemm;
 mod index;
 mod launch;
@@ -12,6 +13,7 @@ mod limits;
 pub mod map;
 pub mod movement;
 mod pairs;
+mod ring;
 pub mod rows;
 mod team;
 mod tile;

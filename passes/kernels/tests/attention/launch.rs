@@ -22,9 +22,9 @@ pub struct Outcome {
 /// only if the other variant would have too few blocks.
 const ROWS: i64 = 16;
 
-fn target() -> Target {
-    Target::from_ptx("sm_80").unwrap()
-}
+/// The GPU of most launches, and the one that has warpgroups.
+const AMPERE: &str = "sm_80";
+pub const HOPPER: &str = "sm_90a";
 
 /// A problem with random operands.
 pub struct Case {
@@ -72,9 +72,14 @@ impl Case {
 
     /// Runs the kernel after `change` has modified its PTX text.
     pub fn run_changed(&self, change: &dyn Fn(String) -> String) -> Outcome {
+        self.run_on(AMPERE, change)
+    }
+
+    /// Runs the variant that the compiler chooses for a GPU, after `change` has modified the PTX text.
+    pub fn run_on(&self, target: &str, change: &dyn Fn(String) -> String) -> Outcome {
         let lowered = lower(&self.kernel).unwrap();
-        let plan = lowered.for_gpu(target()).plan;
-        self.run_plan(lowered.clone(), plan, change)
+        let plan = lowered.for_gpu(Target::from_ptx(target).unwrap()).plan;
+        self.run_plan(target, lowered.clone(), plan, change)
     }
 
     /// Runs the variant with large blocks of rows, even if the launch would select the variant for few rows because the
@@ -82,11 +87,25 @@ impl Case {
     pub fn run_many(&self, change: &dyn Fn(String) -> String) -> Option<Outcome> {
         let lowered = lower(&self.kernel).unwrap();
         let many = Flash::of_many(&lowered.def).filter(|_| self.problem.queries > ROWS)?;
-        Some(self.run_plan(lowered, Box::new(many), change))
+        Some(self.run_plan(AMPERE, lowered, Box::new(many), change))
     }
 
-    fn run_plan(&self, lowered: Lowered, plan: Box<dyn GpuPlan>, change: &dyn Fn(String) -> String) -> Outcome {
-        let kernel = GpuKernel { def: &lowered.def, target: target(), plan };
+    /// Runs the variant with warpgroups, however few rows there are. Returns `None` if they cannot multiply the factors.
+    pub fn run_warpgroups(&self, change: &dyn Fn(String) -> String) -> Option<Outcome> {
+        let lowered = lower(&self.kernel).unwrap();
+        let plan = Flash::of_warpgroups(&lowered.def)?;
+        Some(self.run_plan(HOPPER, lowered, Box::new(plan), change))
+    }
+
+    fn run_plan(
+        &self,
+        target: &str,
+        lowered: Lowered,
+        plan: Box<dyn GpuPlan>,
+        change: &dyn Fn(String) -> String,
+    ) -> Outcome {
+        let target = Target::from_ptx(target).unwrap();
+        let kernel = GpuKernel { def: &lowered.def, target, plan };
         let mut ptx = kernel.emit("k").unwrap();
         ptx.text = change(ptx.text);
         let symbol = |s: &str| self.problem.symbol(s);
@@ -108,7 +127,7 @@ impl Case {
         list = params.iter().fold(list.u64(out), |list, p| list.i64(*p)).u64(status);
         let mut report = Report::default();
         if grid > 0 {
-            let module = Module::parse(&ptx::module(target(), std::slice::from_ref(&ptx))).unwrap();
+            let module = Module::parse(&ptx::module(target, std::slice::from_ref(&ptx))).unwrap();
             let mut launch = Launch::new("k", grid as u32, ptx.launch.block, list.build());
             launch.shared_bytes = ptx.launch.shared_bytes;
             report = ptxvm::run(&module, &mut memory, &launch, &Options::default()).unwrap();

@@ -9,7 +9,7 @@ mod launch;
 mod problem;
 
 use drawn::is_drawn;
-use launch::{Case, Outcome, numbers, tensor};
+use launch::{Case, HOPPER, Outcome, numbers, tensor};
 use problem::{Left, Lie, PLAIN, Problem, Right, Score, Weights, lowest};
 use ptxvm::Kind;
 use sardonyx_base::{DType, Tensor};
@@ -43,15 +43,21 @@ fn compare(p: &Problem, values: &[f64], expected: &[f64]) {
     }
 }
 
-/// Runs the variant that the launch selects and, if there is one, the variant with large blocks of rows. The results of
-/// both must be the same bits, and close to the interpreter's.
+/// Runs the variant that the launch selects and the variant with large blocks of rows; if warpgroups can multiply the
+/// factors, also these two of a GPU that has warpgroups. The results of both variants of a GPU must be the same bits, and
+/// all results must be close to the interpreter's.
 fn close(p: Problem) -> Vec<Outcome> {
     let case = Case::new(p);
-    let outcomes: Vec<Outcome> = [case.run()].into_iter().chain(case.run_many(&|text| text)).collect();
+    let same = |(a, b): (&f64, &f64)| a == b || a.is_nan() && b.is_nan();
+    let mut outcomes: Vec<Outcome> = [case.run()].into_iter().chain(case.run_many(&|text| text)).collect();
+    assert!(outcomes[outcomes.len() - 1].values.iter().zip(&outcomes[0].values).all(same), "{p:?}");
+    if let Some(large) = case.run_warpgroups(&|text| text) {
+        let selected = case.run_on(HOPPER, &|text| text);
+        assert!(large.values.iter().zip(&selected.values).all(same), "{p:?}");
+        outcomes.extend([selected, large]);
+    }
     for outcome in &outcomes {
         assert!(outcome.report.findings.is_empty(), "{p:?}: {:?}", outcome.report.findings);
-        let same = |(a, b): (&f64, &f64)| a == b || a.is_nan() && b.is_nan();
-        assert!(outcome.values.iter().zip(&outcomes[0].values).all(same), "{p:?}");
         compare(&p, &outcome.values, &case.expected());
     }
     outcomes
@@ -356,6 +362,50 @@ fn a_missing_wait_or_barrier_is_found() {
             let kinds: Vec<Kind> = outcome.report.findings.iter().map(|f| f.kind).collect();
             assert!(kinds.contains(&kind), "{from}: {:?}", outcome.report.findings);
         }
+    }
+}
+
+/// Products of warpgroups: all instructions are theirs, and each fence, wait and barrier is necessary.
+#[test]
+fn a_missing_fence_of_warpgroups_is_found() {
+    let p = Problem { dtype: DType::BF16, d: 64, e: 64, queries: 128, keys: 256, symbolic: false, ..PLAIN };
+    let case = Case::new(p);
+    let whole = |text: String| {
+        assert!(text.contains("wgmma.mma_async") && !text.contains("mma.sync"), "{text}");
+        text
+    };
+    let outcome = case.run_warpgroups(&whole).expect("warpgroups take it");
+    assert!(outcome.report.findings.is_empty(), "{:?}", outcome.report.findings);
+    let changes = [
+        ("wgmma.fence.sync.aligned;", ""),
+        ("wgmma.wait_group.sync.aligned 0;", "wgmma.wait_group.sync.aligned 1;"),
+        ("fence.proxy.async.shared::cta;", ""),
+        ("cp.async.wait_group 2;", "cp.async.wait_group 3;"),
+        ("bar.sync 1, 256;", ""),
+    ];
+    for (from, to) in changes {
+        let change = |text: String| {
+            assert!(text.contains(from), "{from}");
+            text.replace(from, to)
+        };
+        let outcome = case.run_warpgroups(&change).expect("warpgroups take it");
+        assert!(!outcome.report.findings.is_empty(), "{from}");
+    }
+}
+
+/// A launch on a GPU with warpgroups uses them if it has more rows than a smaller block, and enough blocks.
+#[test]
+fn warpgroups_multiply_in_large_launches() {
+    for (queries, batch, are_used) in [(128, 96, true), (65, 100, true), (64, 96, false), (128, 95, false)] {
+        let (heads, group, keys) = (1, 1, 16);
+        let p =
+            Problem { dtype: DType::F16, d: 16, e: 16, queries, keys, batch, heads, group, symbolic: true, ..PLAIN };
+        let outcome = Case::new(p).run_on(HOPPER, &|text| text);
+        assert!(outcome.report.findings.is_empty(), "{p:?}: {:?}", outcome.report.findings);
+        // In each of eight warps: one product along d, four along the 64 keys of a tile, and for both a fence, a commit
+        // and a wait.
+        let products = outcome.report.counters.classes["mma"].warp;
+        assert_eq!(products == batch as u64 * 8 * 11, are_used, "{p:?}: {products}");
     }
 }
 

@@ -3,7 +3,7 @@
 //! Lines and elements that do not exist are filled with zeros.
 
 use super::super::gemm::copy::{Stream, log2, place, shift};
-use super::plan::{Flash, Tile};
+use super::plan::Tile;
 use super::sums::deep_sums;
 use crate::asm::{Asm, Bin, Cast, CmpI, Elem, Ptx, Ty, Val};
 use crate::cx::Cx;
@@ -18,15 +18,17 @@ pub struct Source<'a> {
     stream: Option<Stream<'a>>,
     /// Point of the block's first line and first element.
     point: Point,
-    threads: i64,
+    /// The thread's index among those that fill the tile, and the number of these.
+    who: (Val, i64),
     /// Number of elements of a line that exist; `None` if all do.
     there: Option<Val>,
 }
 
 impl<'a> Source<'a> {
     /// Creates the source of a tile. `point` has the values of the batch variables, and the values of the tile's
-    /// variables at the block's first line and first element.
-    pub fn new(cx: &'a Cx<'a, Ptx>, asm: &mut Ptx, flash: &Flash, tile: &'a Tile, point: &Point) -> Source<'a> {
+    /// variables at the block's first line and first element. `who` is the thread's index among those that fill the
+    /// tile, and the number of these.
+    pub fn new(cx: &'a Cx<'a, Ptx>, asm: &mut Ptx, tile: &'a Tile, point: &Point, who: (Val, i64)) -> Source<'a> {
         let extent = cx.def.extent(tile.along).as_const().unwrap_or(0);
         let there = (extent % tile.length != 0).then(|| {
             let (all, first) = (asm.i64(extent), point.vars[tile.along].expect("set by the block"));
@@ -36,9 +38,8 @@ impl<'a> Source<'a> {
             asm.cast(Cast::TruncI, left, Elem::I32)
         });
         let mut start = point.clone();
-        let threads = flash.threads();
-        let stream = tile.operand.as_ref().map(|o| Stream::new(cx, asm, o, &mut start, there, threads).rolled());
-        Source { cx, tile, stream, point: point.clone(), threads, there }
+        let stream = tile.operand.as_ref().map(|o| Stream::of_threads(cx, asm, o, &mut start, there, who).rolled());
+        Source { cx, tile, stream, point: point.clone(), who, there }
     }
 
     /// Fills the tile at `target` with the next chunk: lines from `first` on, of which `left` exist.
@@ -52,7 +53,8 @@ impl<'a> Source<'a> {
     fn evaluate(&self, asm: &mut Ptx, target: Val, first: Option<Val>, left: Val) {
         let (cx, tile) = (self.cx, self.tile);
         let n = asm.int(tile.n_lines * tile.length, Ty::I32);
-        let (thread, step) = (asm.special("%tid.x"), asm.int(self.threads, Ty::I32));
+        let (thread, threads) = self.who;
+        let step = asm.int(threads, Ty::I32);
         asm.for_loop((thread, n, step), &[], |asm, number, _| {
             let line = shift(asm, Bin::ShRUI, number, log2(tile.length));
             let within = asm.int(tile.length - 1, Ty::I32);

@@ -13,29 +13,51 @@ use super::super::index::narrow;
 use super::super::{Form, GpuLaunch};
 use super::fill::Source;
 use super::fragments::{Readers, zeros};
-use super::plan::{Flash, ROWS};
+use super::plan::{Flash, ROWS, Team};
 use super::softmax::Block;
+use super::warpgroups;
 use crate::asm::{Asm, Bin, Cast, CmpI, Elem, Ptx, Ty, Val};
 use crate::cx::{Cx, decode};
 use crate::eval::Point;
 use sardonyx_base::Dim;
 
 pub fn emit(cx: &Cx<Ptx>, asm: &mut Ptx, flash: &Flash) -> Form {
-    let (tiles, variables, shared_bytes) = Form::shared(flash.shared_bytes());
-    let tiles = asm.instruction(Ty::I32, "mov.u32", &[tiles.to_string()]);
-    match &flash.few {
-        Some(few) => {
-            let of = |plan| move |asm: &mut Ptx| block(cx, asm, plan, tiles);
-            either(cx, asm, &flash.is_chosen(cx.def), of(flash), of(few));
-        }
-        None => block(cx, asm, flash, tiles),
-    }
-    let launch = GpuLaunch { shared_bytes, ..GpuLaunch::plain(flash.grid(cx.def), flash.threads() as u32) };
+    let (bytes, threads) = (flash.shared_bytes(), flash.launched_threads());
+    variants(cx, asm, flash, (bytes, threads));
+    let (_, variables, shared_bytes) = Form::shared(bytes);
+    let launch = GpuLaunch { shared_bytes, ..GpuLaunch::plain(flash.grid(cx.def), threads as u32) };
     Form { launch, variables, wide: true }
 }
 
-/// Emits the code of one block, whose shared memory begins at `tiles`.
-fn block(cx: &Cx<Ptx>, asm: &mut Ptx, flash: &Flash, tiles: Val) {
+/// Emits the code of one block for this plan and, if there is one, for the plan of smaller blocks. `bytes` is the size
+/// of the entry's shared memory, and `threads` the number of threads of its blocks; those that a plan does not need, which are
+/// whole warps, do nothing.
+fn variants(cx: &Cx<Ptx>, asm: &mut Ptx, flash: &Flash, (bytes, threads): (i64, i64)) {
+    let team = |asm: &mut Ptx| match flash.team {
+        Team::FewRows | Team::Warps => block(cx, asm, flash, bytes),
+        Team::Warpgroups => warpgroups::block(cx, asm, flash, bytes),
+    };
+    let own = |asm: &mut Ptx| {
+        if flash.all_threads() == threads {
+            return team(asm);
+        }
+        let (thread, n) = (asm.special("%tid.x"), asm.int(flash.all_threads(), Ty::I32));
+        let takes_part = asm.cmpi(CmpI::Ult, thread, n);
+        asm.if_then(takes_part, team);
+    };
+    match &flash.few {
+        None => own(asm),
+        Some(few) => {
+            let smaller = |asm: &mut Ptx| variants(cx, asm, few, (bytes, threads));
+            either(cx, asm, &flash.is_chosen(cx.def), own, smaller);
+        }
+    }
+}
+
+/// Emits the code of one block of warps.
+fn block(cx: &Cx<Ptx>, asm: &mut Ptx, flash: &Flash, bytes: i64) {
+    let (tiles, _, _) = Form::shared(bytes);
+    let tiles = asm.instruction(Ty::I32, "mov.u32", &[tiles.to_string()]);
     let (point, [i0, e0]) = place(cx, asm, flash);
     let thread = asm.special("%tid.x");
     let warp = shift(asm, Bin::ShRUI, thread, 5);
@@ -49,29 +71,15 @@ fn block(cx: &Cx<Ptx>, asm: &mut Ptx, flash: &Flash, tiles: Val) {
     let rows = block.rows(asm, first_row);
     let sums = zeros(asm, flash.warp_columns());
     let readers = Readers::new(asm, flash, tiles, (warp_m, warp_n));
-    // Point at which the block's tiles begin.
-    let mut start = point;
-    let zero = asm.i64(0);
-    let roles = &flash.roles;
-    (start.vars[roles.j], start.vars[roles.d], start.vars[roles.e]) = (Some(zero), Some(zero), Some(e0));
-    if let Some(i) = roles.i {
-        start.vars[i] = Some(i0);
-    }
-    let n_keys = cx.extent(asm, roles.j);
+    let start = start(asm, flash, point, [i0, e0]);
+    let who = (thread, flash.threads());
+    let (zero, n_keys) = (asm.i64(0), cx.extent(asm, flash.roles.j));
     let some = asm.cmpi(CmpI::Ne, n_keys, zero);
     asm.if_then(some, |asm| {
-        let queries = Source::new(cx, asm, flash, &flash.q, &start);
-        let left = match roles.i {
-            None => asm.int(1, Ty::I32),
-            Some(i) => {
-                let n = cx.extent(asm, i);
-                left_of(asm, n, i0, flash.rows())
-            }
-        };
+        let queries = Source::new(cx, asm, &flash.q, &start, who);
+        let left = queries_left(cx, asm, flash, i0);
         queries.fill(asm, tiles, Some(i0), left);
-        let keys = Source::new(cx, asm, flash, &flash.k, &start);
-        let values = Source::new(cx, asm, flash, &flash.v, &start);
-        Pipe { flash, keys, values, n_keys }.run(asm, tiles, |asm, stage, first| {
+        Pipe::new(cx, asm, flash, &start, who).run(asm, tiles, |asm, stage, first| {
             let [of_scores, of_values] = flash.factors(cx.def);
             let scores = readers.scores(asm, of_scores, stage, flash.score_steps(cx.def));
             let first = block.own_keys(asm, first);
@@ -89,7 +97,7 @@ fn block(cx: &Cx<Ptx>, asm: &mut Ptx, flash: &Flash, tiles: Val) {
 
 /// Returns the point with the block's batch variables, and the block's first row and first column. The blocks of one
 /// batch point are consecutive, so that their keys stay in the second-level cache.
-fn place(cx: &Cx<Ptx>, asm: &mut Ptx, flash: &Flash) -> (Point, [Val; 2]) {
+pub fn place(cx: &Cx<Ptx>, asm: &mut Ptx, flash: &Flash) -> (Point, [Val; 2]) {
     let roles = &flash.roles;
     let mut extents: Vec<Dim> = roles.batch.iter().map(|v| cx.def.extent(*v).dim()).collect();
     extents.extend([Dim::constant(flash.tiles_e(cx.def)), flash.tiles_i(cx.def)]);
@@ -112,6 +120,27 @@ fn place(cx: &Cx<Ptx>, asm: &mut Ptx, flash: &Flash) -> (Point, [Val; 2]) {
     (point, [i0, e0])
 }
 
+/// The point at which the block's tiles begin, given its batch variables, its first row and its first column.
+pub fn start(asm: &mut Ptx, flash: &Flash, mut point: Point, [i0, e0]: [Val; 2]) -> Point {
+    let (zero, roles) = (asm.i64(0), &flash.roles);
+    (point.vars[roles.j], point.vars[roles.d], point.vars[roles.e]) = (Some(zero), Some(zero), Some(e0));
+    if let Some(i) = roles.i {
+        point.vars[i] = Some(i0);
+    }
+    point
+}
+
+/// Number of queries of the block whose first row is `i0`.
+pub fn queries_left(cx: &Cx<Ptx>, asm: &mut Ptx, flash: &Flash, i0: Val) -> Val {
+    match flash.roles.i {
+        None => asm.int(1, Ty::I32),
+        Some(i) => {
+            let n = cx.extent(asm, i);
+            left_of(asm, n, i0, flash.rows())
+        }
+    }
+}
+
 /// Number of elements that remain from `first` on, at most `size`.
 fn left_of(asm: &mut Ptx, n: Val, first: Val, size: i64) -> Val {
     let left = asm.bin(Bin::SubI, n, first);
@@ -120,16 +149,24 @@ fn left_of(asm: &mut Ptx, n: Val, first: Val, size: i64) -> Val {
     asm.cast(Cast::TruncI, left, Elem::I32)
 }
 
-/// Pipeline over the tiles of keys: the next tile is copied while the current one is used.
-struct Pipe<'a> {
+/// Tiles of keys and values, which are copied one after another.
+pub struct Pipe<'a> {
     flash: &'a Flash,
     keys: Source<'a>,
     values: Source<'a>,
     n_keys: Val,
 }
 
-impl Pipe<'_> {
-    fn copy(&self, asm: &mut Ptx, stage: Val, first: Val) {
+impl<'a> Pipe<'a> {
+    /// The tiles of the block that begins at `start`, copied by the threads `who`.
+    pub fn new(cx: &'a Cx<'a, Ptx>, asm: &mut Ptx, flash: &'a Flash, start: &Point, who: (Val, i64)) -> Pipe<'a> {
+        let n_keys = cx.extent(asm, flash.roles.j);
+        let [keys, values] = [&flash.k, &flash.v].map(|tile| Source::new(cx, asm, tile, start, who));
+        Pipe { flash, keys, values, n_keys }
+    }
+
+    /// Copies the next tiles of keys and values, which begin with key `first`, to a stage.
+    pub fn copy(&self, asm: &mut Ptx, stage: Val, first: Val) {
         let left = left_of(asm, self.n_keys, first, self.flash.keys);
         self.keys.fill(asm, stage, Some(first), left);
         let behind = asm.int(self.flash.k.bytes(), Ty::I32);
@@ -137,7 +174,8 @@ impl Pipe<'_> {
         self.values.fill(asm, values, Some(first), left);
     }
 
-    /// Calls `each` with the stage and the first key of every tile; there must be at least one key.
+    /// Calls `each` with the stage and the first key of every tile, while the next one is copied; there must be at least
+    /// one key.
     fn run(&self, asm: &mut Ptx, tiles: Val, each: impl FnOnce(&mut Ptx, Val, Val)) {
         let (flash, zero) = (self.flash, asm.i64(0));
         let place = |asm: &mut Ptx, stage: i64| {

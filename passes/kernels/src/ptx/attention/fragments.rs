@@ -165,7 +165,7 @@ pub fn zeros(asm: &mut Ptx, columns: i64) -> Sums {
 }
 
 /// Converts exponentials to fragments of operand A of the second product.
-fn fragments_of(asm: &mut Ptx, factors: Factors, powers: &[[Val; 2]]) -> Vec<Fragment> {
+pub fn fragments_of(asm: &mut Ptx, factors: Factors, powers: &[[Val; 2]]) -> Vec<Fragment> {
     [0, 1]
         .map(|row| {
             if factors == Factors::F32 {

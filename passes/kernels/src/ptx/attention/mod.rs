@@ -11,6 +11,7 @@ mod plan;
 mod roles;
 mod softmax;
 mod sums;
+mod warpgroups;
 
 use super::movement::{Launch, Traffic};
 use super::{Form, GpuPlan};
@@ -22,8 +23,8 @@ use plain::Plain;
 pub use plan::Flash;
 
 /// Plans attention: on tensor cores if it has the standard form, else without them.
-pub fn planned(def: &KernelDef, _: Target) -> Option<Box<dyn GpuPlan>> {
-    Some(match Flash::from_def(def) {
+pub fn planned(def: &KernelDef, target: Target) -> Option<Box<dyn GpuPlan>> {
+    Some(match Flash::for_target(def, target) {
         Some(flash) => Box::new(flash),
         None => Box::new(Plain::from_def(def)),
     })
@@ -40,6 +41,14 @@ impl GpuPlan for Flash {
 
     fn is_on_tensor_cores(&self) -> bool {
         true
+    }
+
+    fn tile(&self) -> Option<String> {
+        Some(self.name())
+    }
+
+    fn others(&self, def: &KernelDef) -> Vec<Box<dyn GpuPlan>> {
+        self.of_one_team(def).into_iter().map(|plan| Box::new(plan) as Box<dyn GpuPlan>).collect()
     }
 }
 

@@ -1,11 +1,8 @@
 //! c[b, m, n] = g(Σk a[b, m, k] · b[b, k, n]) with 16-bit operands  =>  wgmma, fed by warps that only copy
 //!
-//! A ring of stages in shared memory connects one warpgroup that copies (`cp.async`) with one or two that multiply. A
-//! stage has two mbarriers: `full` completes when every copying thread's part has arrived and is visible to the
-//! asynchronous proxy, `empty` when every multiplying warp has finished its products with the stage. A row of a tile,
-//! or 64 rows if these are contiguous, takes 128 bytes, whose 16-byte chunks are swizzled as `wgmma` expects. Constants
-//! packed in chunks of 16 bytes along K lie in memory as `wgmma` expects them without a swizzle, so that bulk copies
-//! move them: a few lanes start these, and `full` also waits for their bytes.
+//! A ring of stages in shared memory connects one warpgroup that copies (`cp.async`) with one or two that multiply.
+//! Constants packed in chunks of 16 bytes along K lie in memory as `wgmma` expects them without a swizzle, so that bulk
+//! copies move them: a few lanes start these, and the `full` barrier of a stage also waits for their bytes.
 //!
 //! The accumulators of one warp are sixteen rows by all columns, in the registers that `mma.sync` would use, so the
 //! epilogue is the same as for tiles that single warps multiply. Launches with few rows use such tiles, in the same
@@ -22,25 +19,15 @@ use crate::asm::{Asm, Bin, Cast, CmpI, Elem, Ptx, Ty, Val};
 use crate::contract::Roles;
 use crate::cx::Cx;
 use crate::def::*;
+use crate::ptx::descriptor::{STEP, STEP_BYTES, Tile};
 use crate::ptx::movement::{Launch, Traffic};
+use crate::ptx::ring::{self, LINE_BYTES, Ring};
 use crate::ptx::{Form, GpuLaunch, GpuPlan, Version};
 use crate::target::Target;
 use sardonyx_base::usual::{LARGE, USUAL};
 
 /// Number of threads that copy.
 const COPYING: i64 = 128;
-/// Bytes of a line of the swizzle pattern, and of the eight lines after which it repeats.
-const LINE_BYTES: i64 = 128;
-const PATTERN_BYTES: i64 = 8 * LINE_BYTES;
-/// Number of rows of a warpgroup, and of bytes along K that one instruction multiplies.
-const ROWS: i64 = 64;
-const STEP_BYTES: i64 = 32;
-/// Number of elements along K that one instruction multiplies.
-const STEP: i64 = 16;
-/// Number of k tiles by which announcing a tile's arrival lags behind issuing its copies.
-const LAG: i64 = 2;
-/// Bytes of an mbarrier.
-const BARRIER_BYTES: i64 = 8;
 
 /// Version of PTX that has `wgmma.sp` of floats.
 const SPARSE_VERSION: Version = (8, 2);
@@ -148,7 +135,7 @@ impl Warpgroups {
 
     /// Bytes of the ring, its barriers, and the padding before it, for the shape that needs most.
     fn shared_bytes(&self) -> i64 {
-        let ring = |gemm: &Gemm| gemm.shape.stages * (gemm.stage_bytes() + 2 * BARRIER_BYTES) + PATTERN_BYTES;
+        let ring = |gemm: &Gemm| ring::shared_bytes(0, (gemm.shape.stages, gemm.stage_bytes()));
         let small = self.gemm.small.as_ref().map_or(0, |small| ring(small));
         ring(&self.gemm).max(small).max(self.gemm.few.as_ref().map_or(0, |few| few.shared_bytes()))
     }
@@ -217,30 +204,12 @@ impl GpuPlan for Warpgroups {
     }
 }
 
-/// Addresses and sizes of the ring in shared memory, and the number of k tiles (`pieces`).
-struct Ring {
-    stages: i64,
-    stage_bytes: i64,
-    base: Val,
-    /// Address of the `full` barriers; the `empty` ones follow.
-    barriers: Val,
-    pieces: Val,
-    /// Number of elements of the last k tile.
-    last: Val,
-}
-
 /// Form in which an operand's tiles are copied.
 enum Feed<'a> {
     /// By all copying threads.
     Threads(Stream<'a>),
     /// By bulk copies.
     Bulk(Chunks),
-}
-
-/// Position in the ring, and the parity of the current round.
-struct Turn {
-    slot: Val,
-    parity: Val,
 }
 
 /// A plan whose tiles warpgroups multiply.
@@ -257,7 +226,7 @@ impl Tiles<'_> {
         let (m0, n0) = (times(asm, m_tile, gemm.shape.m), times(asm, n_tile, gemm.columns()));
         let zero = asm.i64(0);
         (point.vars[gemm.m], point.vars[gemm.n], point.vars[gemm.k]) = (Some(m0), Some(n0), Some(zero));
-        let ring = self.ring(cx, asm, bytes);
+        let (ring, last) = self.ring(cx, asm, bytes);
         let thread = asm.special("%tid.x");
         // The thread that announces the bytes of bulk copies arrives once more.
         let in_chunks = gemm.b.iter().any(|b| b.panels.is_some());
@@ -276,7 +245,7 @@ impl Tiles<'_> {
                 None => Feed::Threads(Stream::of_threads(cx, asm, b, &mut point, columns, who).rolled()),
             }));
             let positions = block.positions(asm, number, m0, rows);
-            self.copy_all(asm, &ring, (&feeds, positions.as_ref()), number);
+            self.copy_all(asm, (&ring, last), (&feeds, positions.as_ref()), number);
         };
         let multiply = |asm: &mut Ptx| {
             let warp = shift(asm, Bin::ShRUI, thread, 5);
@@ -294,17 +263,10 @@ impl Tiles<'_> {
         asm.if_else(multiplies, &[], multiply, copies);
     }
 
-    fn ring(&self, cx: &Cx<Ptx>, asm: &mut Ptx, bytes: i64) -> Ring {
+    /// The ring of the block, and the number of elements of the last k tile.
+    fn ring(&self, cx: &Cx<Ptx>, asm: &mut Ptx, bytes: i64) -> (Ring, Val) {
         let gemm = self.gemm;
-        let (name, _, _) = Form::shared(bytes);
-        let start = asm.instruction(Ty::I32, "mov.u32", &[name.to_string()]);
-        // Shared memory may begin anywhere, but the swizzle pattern only at multiples of its size.
-        let (up, whole) = (asm.int(PATTERN_BYTES - 1, Ty::I32), asm.int(-PATTERN_BYTES, Ty::I32));
-        let up = asm.bin(Bin::AddI, start, up);
-        let base = asm.bin(Bin::AndI, up, whole);
-        let (stages, stage_bytes) = (gemm.shape.stages, gemm.stage_bytes());
-        let behind = asm.int(stages * stage_bytes, Ty::I32);
-        let barriers = asm.bin(Bin::AddI, base, behind);
+        let base = ring::pattern_start(asm, bytes);
         let k = cx.size(asm, gemm.k_extent());
         let k = asm.cast(Cast::TruncI, k, Elem::I32);
         let more = asm.int(gemm.k_tile() - 1, Ty::I32);
@@ -314,47 +276,38 @@ impl Tiles<'_> {
         let within = asm.bin(Bin::SubI, k, one);
         let within = asm.bin(Bin::AndI, within, more);
         let last = asm.bin(Bin::AddI, within, one);
-        Ring { stages, stage_bytes, base, barriers, pieces, last }
+        (Ring::new(asm, (gemm.shape.stages, gemm.stage_bytes()), base, pieces), last)
     }
 
-    /// Code of the copying threads: copies every k tile into its stage once that is empty.
+    /// Code of the copying threads: copies every k tile into its stage. `last` is the number of elements of the last one.
     fn copy_all(
         &self,
         asm: &mut Ptx,
-        ring: &Ring,
+        (ring, last): (&Ring, Val),
         (feeds, positions): (&[Feed], Option<&PositionStream>),
         number: Val,
     ) {
         let gemm = self.gemm;
-        let (zero, one, lag) = (asm.int(0, Ty::I32), asm.int(1, Ty::I32), asm.int(LAG, Ty::I32));
+        let (zero, one) = (asm.int(0, Ty::I32), asm.int(1, Ty::I32));
         let behind: Vec<i64> = [&gemm.a].into_iter().chain(&gemm.b).map(Operand::tile_bytes).collect();
-        // Stages are empty in the first round: the phase before the first one counts as completed.
-        let (write, announce) = (Turn::new(asm, 1), Turn::new(asm, 0));
-        let piece = asm.variables(&[zero])[0];
-        let end = asm.bin(Bin::AddI, ring.pieces, lag);
         let bulk_bytes: i64 = gemm.b.iter().filter(|b| b.panels.is_some()).map(Operand::tile_bytes).sum();
         let announces = asm.cmpi(CmpI::Eq, number, zero);
-        let head = asm.label();
-        asm.place_label(&head);
-        let there = asm.cmpi(CmpI::Ult, piece, ring.pieces);
-        asm.if_then(there, |asm| {
-            ring.wait(asm, &write, ring.stages);
+        ring.fill(asm, |asm, piece, stage, barrier| {
             let next = asm.bin(Bin::AddI, piece, one);
             let is_last = asm.cmpi(CmpI::Eq, next, ring.pieces);
             let whole = asm.int(gemm.k_tile(), Ty::I32);
-            let k_left = asm.select(is_last, ring.last, whole);
-            let mut at = ring.stage(asm, &write);
-            let barrier = ring.barrier(asm, &write, 0);
+            let k_left = asm.select(is_last, last, whole);
             if bulk_bytes > 0 {
                 let announces = asm.name(announces, 0);
                 asm.line(&format!(
                     "@{announces} mbarrier.arrive.expect_tx.shared::cta.b64 _, [{barrier}], {bulk_bytes};"
                 ));
             }
+            let mut at = stage;
             for (feed, bytes) in feeds.iter().zip(&behind) {
                 match feed {
                     Feed::Threads(stream) => stream.copy(asm, at, k_left),
-                    Feed::Bulk(chunks) => chunks.copy(asm, at, &barrier),
+                    Feed::Bulk(chunks) => chunks.copy(asm, at, barrier),
                 }
                 let bytes = asm.int(*bytes, Ty::I32);
                 at = asm.bin(Bin::AddI, at, bytes);
@@ -362,87 +315,55 @@ impl Tiles<'_> {
             if let Some(positions) = positions {
                 positions.copy(asm, at);
             }
-            write.advance(asm, ring.stages);
         });
-        asm.line("cp.async.commit_group;");
-        asm.line(&format!("cp.async.wait_group {LAG};"));
-        let has_arrived = asm.cmpi(CmpI::Uge, piece, lag);
-        asm.if_then(has_arrived, |asm| {
-            asm.line("fence.proxy.async.shared::cta;");
-            ring.arrive(asm, &announce, 0, None);
-            announce.advance(asm, ring.stages);
-        });
-        let next = asm.bin(Bin::AddI, piece, one);
-        asm.set(piece, next);
-        let more = asm.cmpi(CmpI::Ult, piece, end);
-        let more = asm.name(more, 0);
-        asm.line(&format!("@{more} bra {head};"));
     }
 
     /// Code of a multiplying warp: the products of every k tile, with those of one tile in flight while it waits for
     /// the next.
     fn multiply_all(&self, asm: &mut Ptx, ring: &Ring, warp: Val) -> Sums {
         let sums = Sums::zeros(asm, self.gemm, Elem::F32);
-        let (zero, one) = (asm.int(0, Ty::I32), asm.int(1, Ty::I32));
+        let zero = asm.int(0, Ty::I32);
         let lane = asm.special("%laneid");
         let is_first = asm.cmpi(CmpI::Eq, lane, zero);
         let is_sparse = self.gemm.positions.is_some();
-        let mut factors = vec![Tile::new(&self.gemm.a, STEP_BYTES)];
+        let mut factors = vec![tile_of(&self.gemm.a, STEP_BYTES)];
         let of_b = if is_sparse { 2 * STEP_BYTES } else { STEP_BYTES };
-        factors.extend(self.gemm.b.iter().map(|b| Tile::new(b, of_b)));
+        factors.extend(self.gemm.b.iter().map(|b| tile_of(b, of_b)));
         // Offset of the warpgroup's rows of A.
         let group = shift(asm, Bin::ShRUI, warp, 2);
         let rows_bytes = asm.int(factors[0].warpgroup_bytes, Ty::I32);
         let before = asm.bin(Bin::MulI, group, rows_bytes);
-        let (read, free) = (Turn::new(asm, 0), Turn::new(asm, 0));
-        let piece = asm.variables(&[zero])[0];
-        let (head, done) = (asm.label(), asm.label());
-        let none = asm.cmpi(CmpI::Eq, ring.pieces, zero);
-        let none = asm.name(none, 0);
-        asm.line(&format!("@{none} bra {done};"));
-        asm.place_label(&head);
-        ring.wait(asm, &read, 0);
-        let stage = ring.stage(asm, &read);
-        let a = asm.bin(Bin::AddI, stage, before);
-        let a_bytes = asm.int(self.gemm.a.tile_bytes(), Ty::I32);
-        let b = asm.bin(Bin::AddI, stage, a_bytes);
-        let mut starts = vec![factors[0].descriptor(asm, a)];
-        let mut at = b;
-        for (operand, tile) in self.gemm.b.iter().zip(&factors[1..]) {
-            starts.push(tile.descriptor(asm, at));
-            let bytes = asm.int(operand.tile_bytes(), Ty::I32);
-            at = asm.bin(Bin::AddI, at, bytes);
-        }
-        // The lane's positions are in registers before the products are issued.
-        let words = if is_sparse { Words::new(asm, self.gemm, at, warp).of_line(asm) } else { vec![] };
-        asm.line("wgmma.fence.sync.aligned;");
-        for step in 0..self.gemm.shape.k_bytes / STEP_BYTES {
-            let at = |asm: &mut Ptx, which: usize| {
-                let by = asm.i64(factors[which].offset(step) >> 4);
-                asm.bin(Bin::AddI, starts[which], by)
-            };
-            let left = at(asm, 0);
-            let positions = words.get(step as usize).copied();
-            for right in 1..factors.len() {
-                let descriptors = [left, at(asm, right)];
-                self.product(asm, &sums, right - 1, descriptors, [&factors[0], &factors[right]], positions);
+        let (read, free) = (ring.turn(asm), ring.turn(asm));
+        ring.drain(asm, |asm, piece| {
+            let stage = ring.wait_full(asm, &read);
+            let a = asm.bin(Bin::AddI, stage, before);
+            let a_bytes = asm.int(self.gemm.a.tile_bytes(), Ty::I32);
+            let b = asm.bin(Bin::AddI, stage, a_bytes);
+            let mut starts = vec![factors[0].descriptor(asm, a)];
+            let mut at = b;
+            for (operand, tile) in self.gemm.b.iter().zip(&factors[1..]) {
+                starts.push(tile.descriptor(asm, at));
+                let bytes = asm.int(operand.tile_bytes(), Ty::I32);
+                at = asm.bin(Bin::AddI, at, bytes);
             }
-        }
-        asm.line("wgmma.commit_group.sync.aligned;");
-        asm.line("wgmma.wait_group.sync.aligned 1;");
-        // The products with the previous k tile are done.
-        let not_first = asm.cmpi(CmpI::Ne, piece, zero);
-        asm.if_then(not_first, |asm| {
-            ring.arrive(asm, &free, ring.stages, Some(is_first));
-            free.advance(asm, ring.stages);
+            // The lane's positions are in registers before the products are issued.
+            let words = if is_sparse { Words::new(asm, self.gemm, at, warp).of_line(asm) } else { vec![] };
+            asm.line("wgmma.fence.sync.aligned;");
+            for step in 0..self.gemm.shape.k_bytes / STEP_BYTES {
+                let left = factors[0].of_step(asm, starts[0], step);
+                let positions = words.get(step as usize).copied();
+                for right in 1..factors.len() {
+                    let descriptors = [left, factors[right].of_step(asm, starts[right], step)];
+                    self.product(asm, &sums, right - 1, descriptors, [&factors[0], &factors[right]], positions);
+                }
+            }
+            asm.line("wgmma.commit_group.sync.aligned;");
+            asm.line("wgmma.wait_group.sync.aligned 1;");
+            // The products with the previous k tile are done.
+            let not_first = asm.cmpi(CmpI::Ne, piece, zero);
+            asm.if_then(not_first, |asm| ring.release(asm, &free, is_first));
+            read.advance(asm, ring);
         });
-        read.advance(asm, ring.stages);
-        let next = asm.bin(Bin::AddI, piece, one);
-        asm.set(piece, next);
-        let more = asm.cmpi(CmpI::Ult, piece, ring.pieces);
-        let more = asm.name(more, 0);
-        asm.line(&format!("@{more} bra {head};"));
-        asm.place_label(&done);
         asm.line("wgmma.wait_group.sync.aligned 0;");
         sums
     }
@@ -478,122 +399,11 @@ impl Tiles<'_> {
     }
 }
 
-/// Descriptor of an operand's tile for `wgmma`.
-struct Tile {
-    rows_inside: bool,
-    /// Descriptor without the start address.
-    constant: u64,
-    /// Bytes from one instruction along k to the next.
-    step_bytes: i64,
-    /// Bytes from the first 128 bytes of all lines to the next 128; 0 if lines are not longer.
-    part_bytes: i64,
-    /// Bytes from one warpgroup's rows to the next one's.
-    warpgroup_bytes: i64,
-}
-
-impl Tile {
-    /// Lines of 128 bytes with the 128-byte swizzle (PTX ISA, "Matrix Descriptor Format"). If k is contiguous, groups
-    /// of eight lines follow each other; if rows are contiguous, 64 rows form a block over all of k.
-    /// `of_step` is the number of bytes along k that one instruction multiplies.
-    fn new(operand: &Operand, of_step: i64) -> Tile {
-        if operand.panels.is_some() {
-            // Eight rows of a chunk are 128 bytes, and follow each other without a swizzle; chunks lie `pitch` apart.
-            let constant = (128 >> 4) << 32 | (operand.pitch() as u64 >> 4) << 16;
-            let step_bytes = 2 * operand.pitch();
-            return Tile { rows_inside: false, constant, step_bytes, part_bytes: 0, warpgroup_bytes: ROWS * 16 };
-        }
-        let rows_inside = operand.inner == Inner::Rows;
-        let block = operand.k_tile * LINE_BYTES;
-        let leading = if rows_inside { block } else { 16 };
-        let constant = 1 << 62 | (PATTERN_BYTES as u64 >> 4) << 32 | (leading as u64 >> 4) << 16;
-        match rows_inside {
-            true => {
-                Tile { rows_inside, constant, step_bytes: STEP * LINE_BYTES, part_bytes: 0, warpgroup_bytes: block }
-            }
-            false => {
-                let part_bytes = operand.layout().block_bytes.unwrap_or(0);
-                Tile { rows_inside, constant, step_bytes: of_step, part_bytes, warpgroup_bytes: ROWS * LINE_BYTES }
-            }
-        }
-    }
-
-    /// Offset in bytes of the elements that instruction `step` multiplies.
-    fn offset(&self, step: i64) -> i64 {
-        let bytes = step * self.step_bytes;
-        match self.part_bytes {
-            0 => bytes,
-            part => bytes / LINE_BYTES * part + bytes % LINE_BYTES,
-        }
-    }
-
-    fn descriptor(&self, asm: &mut Ptx, at: Val) -> Val {
-        let start = shift(asm, Bin::ShRUI, at, 4);
-        let start = asm.cast(Cast::ExtUI, start, Elem::I64);
-        let constant = asm.i64(self.constant as i64);
-        asm.bin(Bin::AddI, start, constant)
-    }
-}
-
-impl Turn {
-    fn new(asm: &mut Ptx, parity: i64) -> Turn {
-        let (slot, parity) = (asm.int(0, Ty::I32), asm.int(parity, Ty::I32));
-        let variables = asm.variables(&[slot, parity]);
-        Turn { slot: variables[0], parity: variables[1] }
-    }
-
-    fn advance(&self, asm: &mut Ptx, stages: i64) {
-        let (zero, one, end) = (asm.int(0, Ty::I32), asm.int(1, Ty::I32), asm.int(stages, Ty::I32));
-        let next = asm.bin(Bin::AddI, self.slot, one);
-        let wraps = asm.cmpi(CmpI::Eq, next, end);
-        let next = asm.select(wraps, zero, next);
-        let other = asm.bin(Bin::XorI, self.parity, one);
-        let parity = asm.select(wraps, other, self.parity);
-        asm.set(self.slot, next);
-        asm.set(self.parity, parity);
-    }
-}
-
-impl Ring {
-    /// Thread 0 initialises the barriers, given the number of arrivals at `full` and at `empty`, and makes them visible
-    /// to all threads.
-    fn init(&self, asm: &mut Ptx, thread: Val, arrivals: (i64, i64)) {
-        let zero = asm.int(0, Ty::I32);
-        let is_first = asm.cmpi(CmpI::Eq, thread, zero);
-        let at = asm.name(self.barriers, 0);
-        asm.if_then(is_first, |asm| {
-            for i in 0..2 * self.stages {
-                let count = if i < self.stages { arrivals.0 } else { arrivals.1 };
-                asm.line(&format!("mbarrier.init.shared::cta.b64 [{at}+{}], {count};", i * BARRIER_BYTES));
-            }
-        });
-        asm.line("bar.sync 0;");
-    }
-
-    fn stage(&self, asm: &mut Ptx, turn: &Turn) -> Val {
-        let bytes = asm.int(self.stage_bytes, Ty::I32);
-        let by = asm.bin(Bin::MulI, turn.slot, bytes);
-        asm.bin(Bin::AddI, self.base, by)
-    }
-
-    /// Address of the barrier of a turn's stage: `full` if `first` is 0, `empty` if it is the number of stages.
-    fn barrier(&self, asm: &mut Ptx, turn: &Turn, first: i64) -> String {
-        let by = shift(asm, Bin::ShLI, turn.slot, log2(BARRIER_BYTES));
-        let at = asm.bin(Bin::AddI, self.barriers, by);
-        format!("{}+{}", asm.name(at, 0), first * BARRIER_BYTES)
-    }
-
-    fn wait(&self, asm: &mut Ptx, turn: &Turn, first: i64) {
-        let at = self.barrier(asm, turn, first);
-        let (done, parity) = (asm.register(Ty::new(Elem::I1, 1)), asm.name(turn.parity, 0));
-        let (done, again) = (asm.name(done, 0), asm.label());
-        asm.place_label(&again);
-        asm.line(&format!("mbarrier.try_wait.parity.shared::cta.b64 {done}, [{at}], {parity};"));
-        asm.line(&format!("@!{done} bra {again};"));
-    }
-
-    fn arrive(&self, asm: &mut Ptx, turn: &Turn, first: i64, who: Option<Val>) {
-        let at = self.barrier(asm, turn, first);
-        let guard = who.map(|who| format!("@{} ", asm.name(who, 0))).unwrap_or_default();
-        asm.line(&format!("{guard}mbarrier.arrive.shared::cta.b64 _, [{at}];"));
+/// How `wgmma` reads the tiles of an operand. `of_step` is the number of bytes along k that one instruction multiplies.
+fn tile_of(operand: &Operand, of_step: i64) -> Tile {
+    match (operand.panels, operand.inner) {
+        (Some(_), _) => Tile::of_chunks(operand.pitch()),
+        (None, Inner::Rows) => Tile::along_rows(operand.k_tile),
+        (None, Inner::K) => Tile::along_k(operand.layout(), of_step),
     }
 }
