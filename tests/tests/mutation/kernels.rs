@@ -1,13 +1,16 @@
 //! The kernels that are mutated: flow kernels lowered to PTX, with inputs and the results that they must give
 
-use crate::build::{Builder, Groups, byte_products, grouped, layer_norm, mixed, product, scores, softmax, two_of_four};
-use sardonyx_base::{DType, Dim, Tensor};
+use crate::build::{
+    Builder, Groups, byte_products, grouped, layer_norm, mixed, product, scores, softmax, softmax_of, two_of_four,
+};
+use sardonyx_base::{DType, Dim, Encoding, Tensor};
 use sardonyx_dialects::flow::kernel::Kernel;
 use sardonyx_dialects::flow::sparse::{Grid, TwoOfFour};
 use sardonyx_dialects::interp::run_kernel;
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 use sardonyx_kernels::Target;
-use sardonyx_kernels::ptx::{self, PtxKernel};
+use sardonyx_kernels::ptx::attention::Flash;
+use sardonyx_kernels::ptx::{self, GpuKernel, PtxKernel};
 use sardonyx_kernels::{Lowered, lower};
 
 /// A kernel, and calls that must reveal it when it is broken.
@@ -66,6 +69,9 @@ pub fn subjects() -> Vec<Subject> {
     ];
     const HEADS: &[Sizes] =
         &[&[("b", 2), ("s", 17), ("t", 21)], &[("b", 1), ("s", 70), ("t", 300)], &[("b", 1), ("s", 1010), ("t", 262)]];
+    // Along K, each stage is used more than twice.
+    const PRODUCTS: &[Sizes] = &[&[("m", 70), ("n", 136), ("k", 712)], &[("m", 200), ("n", 72), ("k", 72)]];
+    const ROWS_OF_PACKED: &[Sizes] = &[&[("m", 70)], &[("m", 200)]];
     const TOKENS: &[Sizes] = &[&[("b", 1), ("t", 40)], &[("b", 2), ("t", 33)], &[("b", 1), ("t", 130)]];
     const MAP: &[Sizes] =
         &[&[("n", 2000)], &[("n", 256)], &[("n", 1003)], &[("n", 502)], &[("n", 1200), ("offset", 8)]];
@@ -96,18 +102,77 @@ pub fn subjects() -> Vec<Subject> {
         subject("gemm-bytes", bytes("70", "134"), &[&[("m", 40)], &[("m", 7)], &[("m", 300)]], 0.0),
         subject("gemm-codes", codes([DType::I8, DType::I4], 33, 128), &[&[("m", 40)], &[("m", 3)]], 1e-3),
         subject("gemm-codes-f32", codes([DType::F32, DType::I4], 70, 32), &[&[("m", 40)], &[("m", 3)]], 2e-4),
-        subject("gemm-2-of-4", sparse(DType::BF16), TOKENS, 4e-3),
-        subject("gemm-2-of-4-bytes", sparse(DType::I8), TOKENS, 0.0),
+        subject("gemm-2-of-4", sparse(DType::BF16, 640), TOKENS, 4e-3),
+        subject("gemm-2-of-4-bytes", sparse(DType::I8, 640), TOKENS, 0.0),
         subject("scores", scores(3, 32), HEADS, 2e-5),
         subject("mixed", mixed(3, 32), HEADS, 2e-5),
+        on_warpgroups("gemm-warpgroups", gemm(DType::BF16), PRODUCTS, 4e-3),
+        on_warpgroups("packed-warpgroups", packed(), ROWS_OF_PACKED, 4e-3),
+        on_warpgroups("2-of-4-warpgroups", sparse(DType::BF16, 1280), TOKENS, 4e-3),
+        attention_on_warpgroups(),
     ]
+}
+
+/// A product of constants packed as bulk copies and `wgmma` read them.
+fn packed() -> Kernel {
+    let (n, k) = ("128", "704");
+    let mut b = Builder::new(&["m", n], &[k]);
+    let x = b.load(DType::BF16, &["m", k], &["%0", "%2"]);
+    let y = b.load(DType::BF16, &[k, n], &["%2", "%1"]);
+    let [x, y] = [x, y].map(|v| b.convert(v, DType::F32));
+    let sum = b.dot(x, y);
+    b.store(sum, &["m", n], &["%0", "%1"]);
+    b.0.reads[1].encoding = Encoding::Panels { width: 128, depth: 8 };
+    b.0
+}
+
+/// A kernel whose products warpgroups compute.
+fn on_warpgroups(name: &'static str, kernel: Kernel, sizes: &[Sizes], bound: f64) -> Subject {
+    let lowered = lower(&kernel).unwrap_or_else(|e| panic!("{name}: {e}"));
+    let ptx = lowered.for_gpu(hopper()).emit("kernel").unwrap_or_else(|e| panic!("{name}: {e}"));
+    assert!(ptx.text.contains("wgmma.mma_async"), "{name}");
+    subject_for(name, (kernel, lowered), (hopper(), ptx), sizes, bound)
+}
+
+/// Attention of warpgroups, in a launch for which it would be too large otherwise.
+fn attention_on_warpgroups() -> Subject {
+    let (name, f) = ("attention-warpgroups", DType::F16);
+    let mut b = Builder::new(&["s", "64"], &["t"]).deep(&["64"]);
+    let q = b.load(f, &["s", "64"], &["%0", "%3"]);
+    let k = b.load(f, &["t", "64"], &["%2", "%3"]);
+    let sum = b.dot(q, k);
+    let p = softmax_of(&mut b, sum);
+    let v = b.load(f, &["t", "64"], &["%2", "%1"]);
+    let sum = b.dot(p, v);
+    b.store(sum, &["s", "64"], &["%0", "%1"]);
+    let lowered = lower(&b.0).unwrap_or_else(|e| panic!("{name}: {e}"));
+    let plan = Flash::of_warpgroups(&lowered.def).unwrap_or_else(|| panic!("{name}: no plan"));
+    let ptx = GpuKernel { def: &lowered.def, target: hopper(), plan: Box::new(plan) }.emit("kernel");
+    let ptx = ptx.unwrap_or_else(|e| panic!("{name}: {e}"));
+    let sizes: &[Sizes] = &[&[("s", 128), ("t", 600)], &[("s", 70), ("t", 50)]];
+    subject_for(name, (b.0, lowered), (hopper(), ptx), sizes, 1e-2)
+}
+
+fn hopper() -> Target {
+    Target::from_ptx("sm_90a").unwrap()
 }
 
 fn subject(name: &'static str, kernel: Kernel, sizes: &[Sizes], bound: f64) -> Subject {
     let lowered = lower(&kernel).unwrap_or_else(|e| panic!("{name}: {e}"));
-    let ptx =
-        lowered.for_gpu(Target::from_ptx("sm_80").unwrap()).emit("kernel").unwrap_or_else(|e| panic!("{name}: {e}"));
-    let text = ptx::module(Target::from_ptx("sm_80").unwrap(), std::slice::from_ref(&ptx));
+    let target = Target::from_ptx("sm_80").unwrap();
+    let ptx = lowered.for_gpu(target).emit("kernel").unwrap_or_else(|e| panic!("{name}: {e}"));
+    subject_for(name, (kernel, lowered), (target, ptx), sizes, bound)
+}
+
+/// The subject of a kernel, given its code for a target.
+fn subject_for(
+    name: &'static str,
+    (kernel, lowered): (Kernel, Lowered),
+    (target, ptx): (Target, PtxKernel),
+    sizes: &[Sizes],
+    bound: f64,
+) -> Subject {
+    let text = ptx::module(target, std::slice::from_ref(&ptx));
     let calls = sizes.iter().enumerate().map(|(i, sizes)| call(&kernel, sizes, 7 + i as u64)).collect();
     Subject { name, lowered, ptx, text, calls, bound }
 }
@@ -168,8 +233,8 @@ impl Random {
 }
 
 /// A product with a 2:4 matrix that takes more than eight tiles of rows, and more k tiles than there are stages.
-fn sparse(dtype: DType) -> Kernel {
-    let (rows, columns) = (592, 640);
+fn sparse(dtype: DType, columns: i64) -> Kernel {
+    let rows = 592;
     two_of_four(&TwoOfFour { grid: Grid { rows, columns, row_stride: columns, column_stride: 1 }, dtype })
 }
 

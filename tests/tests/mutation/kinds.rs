@@ -1,5 +1,6 @@
 //! kernel  =>  places where it can be broken, with one row for each kind of mistake
 
+use crate::hopper::*;
 use crate::source::{Edit, Line, Source, elements, shifted};
 
 /// A kind of mistake in a kernel.
@@ -64,24 +65,41 @@ impl Matters {
 }
 
 pub const KINDS: &[Kind] = &[
+    kind("arrival-dropped", "a thread does not arrive at a barrier", arrival_dropped),
+    kind("arrivals-miscounted", "a barrier expects one arrival more", arrivals_miscounted),
     kind("barrier-dropped", "a barrier is missing", |s| deleted(s, BARRIERS)),
     kind("barrier-early", "a store follows the barrier that should publish it", barrier_early),
     kind("barrier-late", "a tile is read before the barrier", barrier_late),
     kind("bound-off-by-one", "`<` for `<=`", bound_off_by_one).when(Matters::Equal),
     kind("branch-inverted", "a condition is the wrong way round", branch_inverted),
+    kind("bytes-miscounted", "a barrier expects fewer bytes than are copied", bytes_miscounted),
     kind("commit-dropped", "copies join a later group", |s| deleted(s, &["cp.async.commit"])),
     kind("copy-unpadded", "a copy takes its full size at the edge", copy_unpadded).when(Matters::Short),
+    kind("distance-changed", "a descriptor has another distance between groups of lines", distance_changed),
+    kind("factor-swapped", "two registers of a warpgroup's operand change places", factor_swapped),
     kind("fragment-swapped", "two registers of a fragment change places", fragment_swapped),
     kind("global-shifted", "a global address is an element off", global_shifted),
     kind("guard-dropped", "the mask of a tail is missing", guard_dropped).when(Matters::Masked),
     kind("loop-cut", "a loop runs once", loop_cut),
     kind("mask-narrowed", "half of the lanes' bits are kept", mask_narrowed).when(Matters::TopBit),
     kind("matrix-transposed", "a tile is loaded the other way round", matrix_transposed),
+    kind("operand-turned", "a product reads an operand the other way round", operand_turned),
+    kind("other-barrier", "a wait is for the barrier of another stage", other_barrier),
+    kind("phase-ignored", "a wait is always for the first phase", phase_ignored),
+    kind("phase-kept", "the phase stays after a round", phase_kept),
+    kind("product-commit-dropped", "products join a later group", |s| deleted(s, &["wgmma.commit"])),
+    kind("product-fence-dropped", "registers are not ready for products", |s| deleted(s, &["wgmma.fence"])),
+    kind("product-negated", "a product is subtracted", product_negated),
+    kind("product-wait-dropped", "products are not waited for", |s| deleted(s, &["wgmma.wait"])),
+    kind("product-wait-weakened", "one group of products more may be pending", product_wait_weakened),
+    kind("proxy-fence-dropped", "copies are not visible to products", |s| deleted(s, &["fence.proxy"])),
     kind("selector-wrong", "a sparse product takes the positions of other lanes", selector_wrong),
     kind("shared-shifted", "a shared address is an element off", shared_shifted),
     kind("shuffle-wrong", "a shuffle takes the wrong distance", shuffle_wrong),
     kind("store-dropped", "a result is not stored", |s| deleted(s, &["st.global", "st.shared"])),
     kind("stride-wrong", "a factor or shift of an address is off", stride_wrong).when(Matters::NotZero),
+    kind("sums-forgotten", "a product forgets the sums, or adds to what is none", sums_forgotten),
+    kind("swizzle-changed", "a descriptor has another swizzle than the copies", swizzle_changed),
     kind("term-lost", "a sum forgets what it had", term_lost),
     kind("uninitialised", "an accumulator does not start at zero", uninitialised),
     kind("wait-dropped", "copies are not waited for", |s| deleted(s, &["cp.async.wait"])),
@@ -103,11 +121,11 @@ impl Kind {
 const BARRIERS: &[&str] = &["bar.sync", "bar.cta.sync", "barrier.sync", "barrier.cta.sync"];
 const SHARED_LOADS: &[&str] = &["ld.shared", "ldmatrix"];
 
-fn deleted(source: &Source, prefixes: &[&str]) -> Vec<Edit> {
+pub fn deleted(source: &Source, prefixes: &[&str]) -> Vec<Edit> {
     source.with_op(prefixes).into_iter().map(Edit::Delete).collect()
 }
 
-fn replaced(source: &Source, prefixes: &[&str], change: impl Fn(&Line) -> Option<Line>) -> Vec<Edit> {
+pub fn replaced(source: &Source, prefixes: &[&str], change: impl Fn(&Line) -> Option<Line>) -> Vec<Edit> {
     let lines = source.with_op(prefixes).into_iter();
     lines.filter_map(|i| Some(Edit::Replace(i, change(&source.lines[i])?))).collect()
 }
