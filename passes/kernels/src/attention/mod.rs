@@ -184,12 +184,12 @@ impl<'a> Item<'a> {
     fn keys_number(&self, asm: &mut Mlir) -> Val {
         let (cx, plan) = (self.cx, self.plan);
         let zero = asm.i64(0);
-        if let Some(keys) = &plan.keys {
+        // Copies of values are reused together with the keys, so the variables of the values count too.
+        if let (Some(keys), false) = (&plan.keys, plan.copies_values()) {
             let mut point = self.point.clone();
             (point.vars[plan.j], point.vars[plan.d]) = (Some(zero), Some(zero));
             return point.start(cx, asm, keys, None);
         }
-        // Copies of values are reused together with the keys, so the variables of the values count too.
         let kept = cx.deps[plan.right] | if plan.copies_values() { cx.deps[plan.value] } else { 0 };
         plan.batch.iter().filter(|v| kept >> **v & 1 == 1).fold(zero, |number, v| {
             let extent = cx.extent(asm, *v);

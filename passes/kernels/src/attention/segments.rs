@@ -166,10 +166,11 @@ impl Item<'_> {
     /// that identifies the keys in scratch afterwards, or -1 if these cannot be reused.
     pub fn run(&self, asm: &mut Mlir, kept: Val) -> Val {
         let (zero, block, none) = (asm.i64(0), asm.i64(BLOCK), asm.i64(-1));
-        // If the keys are staged, the number that identifies them does not distinguish runs.
-        let keys = match (&self.plan.walked, &self.plan.keys) {
-            (Walked::Segments(_) | Walked::Lists(_), None) => none,
-            (Walked::All, _) | (Walked::Segments(_) | Walked::Lists(_), Some(_)) => self.keys_number(asm),
+        // Only the address of the keys distinguishes runs, and no number holds it if keys are staged or values copied.
+        let has_address = self.plan.keys.is_some() && !self.plan.copies_values();
+        let keys = match &self.plan.walked {
+            Walked::Segments(_) | Walked::Lists(_) if !has_address => none,
+            Walked::All | Walked::Segments(_) | Walked::Lists(_) => self.keys_number(asm),
         };
         self.begin(asm);
         let other = asm.cmpi(CmpI::Ne, keys, kept);

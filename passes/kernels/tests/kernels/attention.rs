@@ -329,9 +329,39 @@ fn rounded_values_of_their_own() {
     check_on(&cases, executed);
 }
 
+/// All heads of q share one k, but each head computes a v of its own, whose last vector is partial.
+#[test]
+fn computed_values_of_their_own() {
+    let mut b = Builder::new(&["4", "s", "20"], &["t"]).deep(&["32"]);
+    let q = b.load(F, &["4", "s", "32"], &["%0", "%1", "%4"]);
+    let k = b.load(F, &["t", "32"], &["%3", "%4"]);
+    let score = b.dot(q, k);
+    let weight = softmax_of(&mut b, score);
+    let v = b.load(F, &["4", "t", "20"], &["%0", "%3", "%2"]);
+    let half = b.constant(0.5, F);
+    let v = b.apply(ScalarFn::Mul, &[v, half]);
+    let sum = b.dot(weight, v);
+    b.store(sum, &["4", "s", "20"], &["%0", "%1", "%2"]);
+    check(&[(20, 33), (100, 100)].map(|(s, t)| case(&format!("{s} {t}"), b.0.clone(), &[("s", s), ("t", t)])));
+}
+
 /// Rows of several sequences, concatenated: each row attends to the keys of its own sequence.
 #[test]
 fn runs_of_rows() {
+    let plain = runs(false);
+    let mut cases = vec![];
+    for lengths in [vec![1i64], vec![17, 1, 40, 3], vec![100, 33], vec![5; 30]] {
+        cases.extend(in_runs(&lengths, |symbols| case("exact", plain.clone(), symbols)));
+        cases.extend(in_runs(&lengths, |symbols| rounded("rounded", plain.clone(), symbols)));
+    }
+    // Values that are computed are copied, and the copies belong to one sequence.
+    let computed = runs(true);
+    cases.extend(in_runs(&[20, 40], |symbols| case("computed values", computed.clone(), symbols)));
+    check_on(&cases, executed);
+}
+
+/// Attention of rows to the keys of their own sequences; with `is_computed`, values are halves of what is loaded.
+fn runs(is_computed: bool) -> Kernel {
     let mut b = Builder::new(&["rows", "2", "40"], &["most"]).deep(&["32"]);
     let _first = b.load(DType::I64, &["rows"], &["%0"]);
     let length = b.load(DType::I64, &["rows"], &["%0"]);
@@ -340,27 +370,25 @@ fn runs_of_rows() {
     let q = b.load(F, &["rows", "64"], &["%0", "32*%1 + %4"]);
     let k = b.guarded(F, &["rows", "64"], &["$0 + %3", "32*%1 + %4"], Some(inside));
     let x = b.dot(q, k);
-    let y =
-        softmax_inside(&mut b, inside, x, |b| b.guarded(F, &["rows", "80"], &["$0 + %3", "40*%1 + %2"], Some(inside)));
+    let y = softmax_inside(&mut b, inside, x, |b| {
+        let v = b.guarded(F, &["rows", "80"], &["$0 + %3", "40*%1 + %2"], Some(inside));
+        let half = b.constant(0.5, F);
+        if is_computed { b.apply(ScalarFn::Mul, &[v, half]) } else { v }
+    });
     b.store(y, &["rows", "80"], &["%0", "40*%1 + %2"]);
-    let mut cases = vec![];
-    for lengths in [vec![1i64], vec![17, 1, 40, 3], vec![100, 33], vec![5; 30]] {
-        let (rows, most) = (lengths.iter().sum::<i64>(), *lengths.iter().max().unwrap());
-        let begins = lengths.iter().scan(0, |at, n| {
-            *at += n;
-            Some((*at - n, *n))
-        });
-        let tables: Vec<(i64, i64)> =
-            begins.flat_map(|(first, n)| std::iter::repeat_n((first, n), n as usize)).collect();
-        let symbols = [("rows", rows), ("most", most)];
-        let made = [case("exact", b.0.clone(), &symbols), rounded("rounded", b.0.clone(), &symbols)];
-        for case in made {
-            let table =
-                |of: fn(&(i64, i64)) -> i64| Tensor::from_vec(vec![tables.len()], tables.iter().map(of).collect());
-            cases.push(case.read(0, table(|t| t.0)).read(1, table(|t| t.1)));
-        }
-    }
-    check_on(&cases, executed);
+    b.0
+}
+
+/// A case of a kernel of [`runs`] with sequences of these lengths.
+fn in_runs(lengths: &[i64], of: impl FnOnce(&[(&'static str, i64)]) -> Case) -> Option<Case> {
+    let (rows, most) = (lengths.iter().sum::<i64>(), *lengths.iter().max()?);
+    let begins = lengths.iter().scan(0, |at, n| {
+        *at += n;
+        Some((*at - n, *n))
+    });
+    let tables: Vec<(i64, i64)> = begins.flat_map(|(first, n)| std::iter::repeat_n((first, n), n as usize)).collect();
+    let table = |of: fn(&(i64, i64)) -> i64| Tensor::from_vec(vec![tables.len()], tables.iter().map(of).collect());
+    Some(of(&[("rows", rows), ("most", most)]).read(0, table(|t| t.0)).read(1, table(|t| t.1)))
 }
 
 /// softmax(x) · v over the keys inside the sequence or list, which come first in the inner space.
