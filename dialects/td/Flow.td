@@ -54,6 +54,7 @@ def Flow_Param : Flow_Op<"param", [Pure]> {
       blocks of b output channels: 32 if that divides their number, otherwise all.
     * `"winograd_f16"`: the same for f16 filters; the result is f32.
     * `"signed"`: u8 becomes i8 by subtracting 128, and u4 becomes i4 by subtracting 8.
+    * `"padded"`: like `"signed"` for bytes, with zeros behind the second dimension up to a multiple of 4.
     * `"row_sums"`: Σ w[n, ...] in i32 for each n; w is i8, or u8 from which 128 is subtracted.
     * `"column_sums"`: Σ w[..., n] of the same types.
     * `"sparse_values FORMAT"`, `"sparse_columns FORMAT"`, `"sparse_starts FORMAT"`, `"sparse_patterns FORMAT"`: one

@@ -17,6 +17,9 @@ pub enum Transform {
     WinogradF16,
     /// u8  =>  i8, subtracting 128; i8 is unchanged; u4  =>  i4, subtracting 8.
     Signed,
+    /// w[n, c, …] of i8 or u8  =>  w[n, c + 1 …, …] of i8, as `Signed` gives it, with as many zeros behind each c that
+    /// c becomes a multiple of 4.
+    Padded,
     /// w[n, …]  =>  Σ w[n, …] in i32 for each n; w is i8, or u8 from which 128 is subtracted.
     RowSums,
     /// w[…, n]  =>  Σ w[…, n] in i32 for each n; w has the types that `RowSums` accepts.
@@ -67,6 +70,24 @@ static ROWS: &[Row] = &[
             }
             _ => Ok(Tensor::from_vec(w.dims().to_vec(), signed(w)?)),
         },
+    },
+    Row {
+        transform: Transform::Padded,
+        name: "padded",
+        gives: |w| {
+            let (_, dims) =
+                is_bytes(w).then(|| padded(&w.dims.iter().map(Dim::as_const).collect::<Option<Vec<_>>>()?))??;
+            Some(Container::plain(DType::I8, dims.into_iter().map(Dim::constant).collect()))
+        },
+        takes: |_, dims, elements| {
+            let all = dims.iter().product::<usize>();
+            let per_channel = all.checked_div(*dims.get(1)?).filter(|n| *n > 0)?;
+            let mut dims = dims.to_vec();
+            // A parameter whose channels need no padding has as many elements.
+            dims[1] = elements.map_or(Some(dims[1]), |n| n.checked_div(per_channel))?;
+            Some((DType::U8, dims))
+        },
+        compute: pad,
     },
     Row {
         transform: Transform::RowSums,
@@ -186,6 +207,32 @@ fn signed(bytes: &Tensor) -> Result<Vec<i8>> {
     let less = |bytes: Vec<u8>| bytes.into_iter().map(|b| (b ^ 0x80).cast_signed()).collect();
     let found = bytes.to_vec::<i8>().or_else(|| bytes.to_vec::<u8>().map(less));
     found.ok_or_else(|| Error::defect("a tensor of bytes is needed"))
+}
+
+/// Number of neighbours that one instruction multiplies: what `Padded` makes channels a multiple of.
+pub const WORD_BYTES: i64 = 4;
+
+/// Number of elements of a channel, and the dimensions with padded channels; `None` if there are no channels.
+fn padded(dims: &[i64]) -> Option<(usize, Vec<i64>)> {
+    let channel = dims.get(2..)?.iter().product::<i64>();
+    let mut dims = dims.to_vec();
+    dims[1] = dims[1].checked_add(WORD_BYTES - 1)? / WORD_BYTES * WORD_BYTES;
+    Some((usize::try_from(channel).ok()?, dims))
+}
+
+/// w[n, c, …]  =>  the same with zeros behind the last channel
+fn pad(w: &Tensor) -> Result<Tensor> {
+    let values = signed(w)?;
+    let dims: Vec<i64> = w.dims().iter().map(|d| *d as i64).collect();
+    let (channel, dims) = padded(&dims).ok_or_else(|| Error::defect("a vector has no channels"))?;
+    let dims: Vec<usize> = dims.into_iter().map(|d| d as usize).collect();
+    let (from, to) = ((w.dims()[1] * channel).max(1), dims[1] * channel);
+    let mut out = Vec::with_capacity(dims.iter().product());
+    for row in values.chunks(from) {
+        out.extend(row);
+        out.resize(out.len() + to - from, 0i8);
+    }
+    Ok(Tensor::from_vec(dims, out))
 }
 
 /// w[n, …] or w[…, n]  =>  the sum for each n

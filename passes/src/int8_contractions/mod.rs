@@ -24,6 +24,7 @@ use rewritten::Zero;
 use sardonyx_base::{DType, Dim, Result};
 use sardonyx_dialects::flow::kernel::rename;
 use sardonyx_dialects::flow::program::Id;
+use sardonyx_dialects::flow::transform::WORD_BYTES;
 use sardonyx_dialects::flow::{Body, Class, Container, FlowOp, Kernel, Program, Source, Step, Transform};
 use sardonyx_dialects::mlir::Module;
 use sardonyx_kernels::device_spec::ByteProducts;
@@ -81,13 +82,16 @@ struct Written {
     /// Containers of values of rows that producers store as additional results; the key is the container of the
     /// dequantised values and the value's statement in the producer.
     rows: BTreeMap<(Id, usize), Id>,
+    /// Bytes with padded channels; the key is the container of bytes, the axis of its channels, and their number with
+    /// the added ones.
+    padded: BTreeMap<(Id, usize, i64), Id>,
     /// Sums of bytes along K; the key is the container of bytes and the index with which the contraction reads it.
     sums: BTreeMap<(Id, String), Id>,
 }
 
 impl Written {
     fn new(taken: ByteProducts) -> Written {
-        Written { taken, bytes: BTreeMap::new(), rows: BTreeMap::new(), sums: BTreeMap::new() }
+        Written { taken, bytes: BTreeMap::new(), rows: BTreeMap::new(), padded: BTreeMap::new(), sums: BTreeMap::new() }
     }
 }
 
@@ -100,6 +104,19 @@ struct Site {
     left: Factor,
     /// The constant operands, one for each accumulator.
     rights: Vec<Right>,
+    /// How channels are padded to whole words; `None` if words lie side by side anyway.
+    padding: Option<Padding>,
+}
+
+/// Zeros behind the channels of both operands: CPUs multiply four bytes that lie side by side at once.
+#[derive(Clone, Copy)]
+struct Padding {
+    /// Variable of the channels, along which the contraction adds up.
+    var: usize,
+    /// Axis of the channels in operand A.
+    axis: usize,
+    /// Number of channels with the added ones.
+    channels: i64,
 }
 
 /// An operand of a contraction that a kernel dequantises from bytes.
@@ -259,10 +276,53 @@ fn matches(program: &Program, at: usize, taken: ByteProducts) -> std::result::Re
     let Some(count) = count.filter(|n| *n <= PRODUCTS_MAX && near) else {
         return Err("its sums may be larger than i32 holds");
     };
-    if !k.inner.iter().any(|d| d.as_const().is_some_and(|n| n % 4 == 0)) && k.inner.len() > 1 {
-        return Err("no four products lie side by side");
+    let mut padding = None;
+    if !k.inner.iter().any(|d| d.as_const().is_some_and(|n| n % WORD_BYTES == 0)) && k.inner.len() > 1 {
+        let found = Padding::find(program, &uses, k, (left.load, &rights), taken);
+        padding = Some(found.ok_or("no four products lie side by side")?);
     }
-    Ok(Some(Site { dtype, count, left, rights }))
+    Ok(Some(Site { dtype, count, left, rights, padding }))
+}
+
+impl Padding {
+    /// Finds channels that can be padded: a variable of the reduction that alone is an axis of operand A, and the second
+    /// axis of all parameters, which are not views. `None` also if more than a quarter of the padded channels would be
+    /// zeros, and on GPUs, whose kernels take any number of channels.
+    fn find(
+        program: &Program,
+        uses: &Uses,
+        k: &Kernel,
+        (left, rights): (usize, &[Right]),
+        taken: ByteProducts,
+    ) -> Option<Padding> {
+        let Body::Load { memlet, guard: None } = &k.body[left].body else { return None };
+        if taken != ByteProducts::UnsignedBySigned {
+            return None;
+        }
+        let axis_of = |index: &[Dim], var: usize| {
+            let mut using = (0..index.len()).filter(|axis| index[*axis].variables().contains(&var));
+            let axis = using.next().filter(|axis| index[*axis].as_variable() == Some(var))?;
+            using.next().is_none().then_some(axis)
+        };
+        (k.outer.len()..k.outer.len() + k.inner.len()).find_map(|var| {
+            let extent = k.inner[var - k.outer.len()].as_const()?;
+            let channels = extent.checked_add(WORD_BYTES - 1)? / WORD_BYTES * WORD_BYTES;
+            let is_channel = |right: &Right| {
+                let param = &program.containers[right.param];
+                let becomes = Transform::Padded.gives(param).filter(|_| axis_of(&right.index, var) == Some(1));
+                let is_whole = becomes.is_some_and(|padded| padded.dims[1].is_const(channels));
+                let is_view =
+                    uses.producers[right.param].is_none_or(|s| !matches!(program.steps[s].op, FlowOp::Param { .. }));
+                is_whole && param.dims[1].is_const(extent) && !is_view
+            };
+            let axis = axis_of(&memlet.index, var)?;
+            (4 * (channels - extent) <= channels && rights.iter().all(is_channel)).then_some(Padding {
+                var,
+                axis,
+                channels,
+            })
+        })
+    }
 }
 
 fn right_of(

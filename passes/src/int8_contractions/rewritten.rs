@@ -1,7 +1,7 @@
 //! a matched contraction  =>  the program with a contraction of bytes in its place
 
 use super::bytes::{constant, is_of_row};
-use super::{Factor, Right, Site, Sums, Written, made_of};
+use super::{Factor, Padding, Right, Site, Sums, Written, made_of};
 use crate::draft::Draft;
 use crate::splice::{Splice, renumber_stores, tidy};
 use crate::steps::kernel;
@@ -25,9 +25,10 @@ pub fn apply(program: &mut Program, at: usize, site: &Site, written: &mut Writte
     let mut parameters = vec![];
     for right in &site.rights {
         let sums = right.sums.as_ref().map(|sums| column_sums(program, &right.source, sums));
-        parameters.push((parameter(program, right, taken), sums));
+        parameters.push((parameter(program, right, (taken, site.padding)), sums));
     }
     let rows = write_rows(program, &site.left, written);
+    let bytes = site.padding.map_or(bytes, |padding| padded(program, at, (bytes, padding), written));
     let found = contraction(program, (at, taken), site, (bytes, &rows), &parameters, row_sums);
     let Some((kernel, args)) = found else { return };
     program.steps[at].op = FlowOp::Kernel(Arc::new(kernel));
@@ -253,6 +254,9 @@ fn contraction(
         map.push(value);
     }
     let mut new = Kernel { reads: draft.reads, body: draft.body, ..old.clone() };
+    if let Some(padding) = site.padding {
+        new.inner[padding.var - old.outer.len()] = Dim::constant(padding.channels);
+    }
     renumber_stores(&mut new, &map);
     Some(tidy(new, draft.args))
 }
@@ -302,6 +306,26 @@ fn row_sums(program: &mut Program, at: usize, site: &Site, bytes: Id, written: &
     Some((id, read))
 }
 
+/// x[…, c, …]  =>  the same with zeros behind the last channel; a separate kernel computes it.
+fn padded(program: &mut Program, at: usize, (bytes, padding): (Id, Padding), written: &mut Written) -> Id {
+    let key = (bytes, padding.axis, padding.channels);
+    if let Some(id) = written.padded.get(&key) {
+        return *id;
+    }
+    let (container, origins) = (program.containers[bytes].clone(), program.steps[at].origins.clone());
+    let mut outer = container.dims.clone();
+    let end = std::mem::replace(&mut outer[padding.axis], Dim::constant(padding.channels));
+    let mut draft = Draft::default();
+    let (channel, end) = (draft.var(padding.axis), draft.push(Body::Index(end), DType::I64));
+    let inside = draft.apply(ScalarFn::Lt, &[channel, end], DType::Bool);
+    let byte = draft.load(program, bytes, (0..outer.len()).map(Kernel::var).collect(), Some(inside));
+    let zero = draft.push(Body::Const(0.0), container.dtype);
+    let value = draft.apply(ScalarFn::Select, &[inside, byte, zero], container.dtype);
+    let id = computed(program, draft, outer, vec![], value, origins);
+    written.padded.insert(key, id);
+    id
+}
+
 /// Adds a kernel that stores one value at each outer point, and returns its result.
 pub fn computed(
     program: &mut Program,
@@ -328,11 +352,15 @@ pub fn computed(
     id
 }
 
-/// Returns the parameter in the type that the target multiplies.
-fn parameter(program: &mut Program, right: &Right, taken: ByteProducts) -> Id {
+/// Returns the parameter in the type that the target multiplies, with padded channels if there is a padding.
+fn parameter(program: &mut Program, right: &Right, (taken, padding): (ByteProducts, Option<Padding>)) -> Id {
     let stored = &program.containers[right.param];
-    let signed = (taken.right(stored.dtype).0 != stored.dtype).then(|| Transform::Signed.gives(stored)).flatten();
-    signed.map_or(right.param, |container| made_of(program, &right.source, Transform::Signed, container))
+    let transform = match padding {
+        Some(_) => Some(Transform::Padded),
+        None => (taken.right(stored.dtype).0 != stored.dtype).then_some(Transform::Signed),
+    };
+    let made = transform.and_then(|transform| Some((transform, transform.gives(stored)?)));
+    made.map_or(right.param, |(transform, container)| made_of(program, &right.source, transform, container))
 }
 
 fn column_sums(program: &mut Program, source: &Source, sums: &Sums) -> Id {

@@ -145,7 +145,7 @@ func.func @long(%x: !x) -> !y {
 
 // -----
 
-// Only weights of an odd number of channels lie side by side.
+// Three channels are padded to four, which lie side by side.
 
 !x = !sdx.tensor<[n, 16, 16, 3], ui8>
 !xf = !sdx.tensor<[n, 16, 16, 3], f32>
@@ -156,9 +156,61 @@ func.func @long(%x: !x) -> !y {
 !y = !sdx.tensor<[n, 14, 14, 32], f32>
 
 // CHECK-LABEL: func.func @channels
-// CHECK: flow.reduce "add" {{.*}} : f32 -> f32
+// CHECK-DAG: %[[W:.*]] = flow.param "k" transform "padded" : <[32, 4, 3, 3], i8, row_major>
+// CHECK-DAG: %[[X:.*]] = flow.kernel outer ["n", "16", "16", "4"] inner [](%arg0)
+// CHECK: flow.kernel outer ["n", "14", "14", "32"] inner ["4", "3", "3"](%[[X]], %[[W]])
+// CHECK: flow.reduce "add" {{.*}} : i32 -> i32
 func.func @channels(%x: !x) -> !y {
   %k = sdx.param "k" : !k
+  %0 = sdx.convert %x : !x -> !xf
+  %1 = sdx.convert %k : !k -> !kf
+  %h = sdx.window %0 axis 1 size "3" stride 1 dilation 1 : !xf -> !h
+  %v = sdx.window %h axis 2 size "3" stride 1 dilation 1 : !h -> !v
+  %2 = sdx.contract "nhwcij,ocij->nhwo"(%v, %1) : (!v, !kf) -> !y
+  return %2 : !y
+}
+
+// -----
+
+// Of five channels padded to eight, more than a quarter would be zeros.
+
+!x = !sdx.tensor<[n, 16, 16, 5], ui8>
+!xf = !sdx.tensor<[n, 16, 16, 5], f32>
+!k = !sdx.tensor<[32, 5, 3, 3], i8>
+!kf = !sdx.tensor<[32, 5, 3, 3], f32>
+!h = !sdx.tensor<[n, 14, 16, 5, 3], f32>
+!v = !sdx.tensor<[n, 14, 14, 5, 3, 3], f32>
+!y = !sdx.tensor<[n, 14, 14, 32], f32>
+
+// CHECK-LABEL: func.func @few_channels
+// CHECK: flow.reduce "add" {{.*}} : f32 -> f32
+func.func @few_channels(%x: !x) -> !y {
+  %k = sdx.param "k" : !k
+  %0 = sdx.convert %x : !x -> !xf
+  %1 = sdx.convert %k : !k -> !kf
+  %h = sdx.window %0 axis 1 size "3" stride 1 dilation 1 : !xf -> !h
+  %v = sdx.window %h axis 2 size "3" stride 1 dilation 1 : !h -> !v
+  %2 = sdx.contract "nhwcij,ocij->nhwo"(%v, %1) : (!v, !kf) -> !y
+  return %2 : !y
+}
+
+// -----
+
+// Weights that are a view of a parameter with other channels stay.
+
+!x = !sdx.tensor<[n, 16, 16, 3], ui8>
+!xf = !sdx.tensor<[n, 16, 16, 3], f32>
+!k = !sdx.tensor<[32, 3, 3, 3], i8>
+!kf = !sdx.tensor<[32, 3, 3, 3], f32>
+!h = !sdx.tensor<[n, 14, 16, 3, 3], f32>
+!v = !sdx.tensor<[n, 14, 14, 3, 3, 3], f32>
+!y = !sdx.tensor<[n, 14, 14, 32], f32>
+
+// CHECK-LABEL: func.func @viewed_channels
+// CHECK: flow.reduce "add" {{.*}} : f32 -> f32
+func.func @viewed_channels(%x: !x) -> !y {
+  %p = sdx.param "k" : !sdx.tensor<[96, 3, 3], i8>
+  %k = sdx.reshape %p : !sdx.tensor<[96, 3, 3], i8> -> !k
   %0 = sdx.convert %x : !x -> !xf
   %1 = sdx.convert %k : !k -> !kf
   %h = sdx.window %0 axis 1 size "3" stride 1 dilation 1 : !xf -> !h
