@@ -1,11 +1,13 @@
 //! contract(a, b) of integers  =>  i32(contract(f32(a), f32(b))), if f32 represents every sum exactly
 //!
-//! This holds for contractions of two activations that are bytes minus a zero point, unless K is too large. Kernels
-//! multiply f32 several times as fast as i32. Contractions with weights stay as they are, because `int8-contractions`
-//! makes them multiply bytes.
+//! This holds for contractions of bytes minus a zero point, unless K is too large. Kernels multiply f32 several times as
+//! fast as i32. The rule takes contractions of two activations, and those in groups whose bytes form no words, such as
+//! depthwise convolutions. Other contractions with weights stay as they are, because `int8-contractions` makes them
+//! multiply bytes.
 
 use super::Rewrite;
 use sardonyx_base::DType;
+use sardonyx_dialects::flow::transform::WORD_BYTES;
 use sardonyx_dialects::interp::int_range;
 use sardonyx_dialects::scalar::{Conversion, ScalarFn};
 use sardonyx_dialects::sdx::{ContractSpec, Graph, Node, Op, TensorType, Value};
@@ -25,27 +27,46 @@ pub fn bounded_products(g: &Graph, node: &Node) -> Option<Rewrite> {
     if node.ty.dtype != DType::I32 || !has_exact_sums(g, spec, [left, right]) {
         return None;
     }
-    if ![left, right].iter().all(|v| is_activation(g, *v)) {
+    if ![left, right].iter().all(|v| is_activation(g, *v)) && !has_no_words(g, spec, [left, right]) {
         return None;
     }
-    let first = g.nodes.len() as u32;
-    let convert = |v: Value| {
-        let ty = TensorType::new(DType::F32, g.ty(v).dims.clone());
-        Node { op: Op::Convert(Conversion::Value), args: vec![v], ty, ..node.clone() }
-    };
+    let mut new = vec![];
+    let args = vec![converted(g, left, node, &mut new), converted(g, right, node, &mut new)];
     let ty = TensorType::new(DType::F32, node.ty.dims.clone());
-    let product = Node { args: vec![Value(first), Value(first + 1)], ty, ..node.clone() };
-    let new = vec![convert(left), convert(right), product];
-    Some(Rewrite::After(new, Op::Convert(Conversion::Value), vec![Value(first + 2)]))
+    new.push(Node { args, ty, ..node.clone() });
+    let product = Value((g.nodes.len() + new.len() - 1) as u32);
+    Some(Rewrite::After(new, Op::Convert(Conversion::Value), vec![product]))
+}
+
+/// Appends nodes that convert an operand to f32, and returns the result. What only moves or pads elements is applied to
+/// the converted elements: a window has each of them several times.
+fn converted(g: &Graph, v: Value, product: &Node, new: &mut Vec<Node>) -> Value {
+    let (mut moved, mut from) = (vec![], v);
+    while let Op::Window(_) | Op::Reshape | Op::Transpose { .. } | Op::Broadcast { .. } | Op::Pad { .. } =
+        g.node(from).op
+    {
+        moved.push(from);
+        from = g.node(from).args[0];
+    }
+    let mut push = |op: Op, args: Vec<Value>, like: Value| {
+        let ty = TensorType::new(DType::F32, g.ty(like).dims.clone());
+        new.push(Node { op, args, ty, ..product.clone() });
+        Value((g.nodes.len() + new.len() - 1) as u32)
+    };
+    let convert = || Op::Convert(Conversion::Value);
+    let mut last = push(convert(), vec![from], from);
+    for v in moved.into_iter().rev() {
+        let mut args = vec![last];
+        // The value of padding is the second operand.
+        args.extend(g.node(v).args[1..].iter().map(|fill| push(convert(), vec![*fill], *fill)));
+        last = push(g.node(v).op.clone(), args, v);
+    }
+    last
 }
 
 /// Returns whether an f32 contraction of the two integer tensors is exact on every device, in any order of additions.
 pub fn has_exact_sums(g: &Graph, spec: &ContractSpec, [left, right]: [Value; 2]) -> bool {
-    let extent = |c: &char| {
-        let sides = [(&spec.left, left), (&spec.right, right)];
-        let found = sides.into_iter().find_map(|(letters, v)| Some((letters.iter().position(|l| l == c)?, v)));
-        found.and_then(|(at, v)| g.ty(v).dims[at].as_const())
-    };
+    let extent = |c: &char| extent(g, spec, [left, right], *c);
     let terms = || spec.summed().iter().try_fold(1i64, |n, c| n.checked_mul(extent(c)?));
     let largest = |v: Value| {
         let (lo, hi) = range(g, v, &mut VISITS_MAX.clone())?;
@@ -53,6 +74,26 @@ pub fn has_exact_sums(g: &Graph, spec: &ContractSpec, [left, right]: [Value; 2])
     };
     let sum = || largest(left)?.checked_mul(largest(right)?)?.checked_mul(terms()?);
     sum().is_some_and(|sum| sum <= SUM_MAX)
+}
+
+/// Returns the extent of a letter; `None` if it is not constant.
+fn extent(g: &Graph, spec: &ContractSpec, [left, right]: [Value; 2], letter: char) -> Option<i64> {
+    let sides = [(&spec.left, left), (&spec.right, right)];
+    let found = sides.into_iter().find_map(|(letters, v)| Some((letters.iter().position(|l| *l == letter)?, v)));
+    found.and_then(|(at, v)| g.ty(v).dims[at].as_const())
+}
+
+/// Returns whether a contraction has groups, and adds up over two or more dimensions of which none is a multiple of a
+/// word, as depthwise convolutions do. Its bytes are no neighbours in memory, so that no instruction multiplies four of
+/// them at once.
+fn has_no_words(g: &Graph, spec: &ContractSpec, operands: [Value; 2]) -> bool {
+    let extents = |letters: &[char]| -> Vec<Option<i64>> {
+        letters.iter().map(|c| extent(g, spec, operands, *c)).filter(|n| *n != Some(1)).collect()
+    };
+    let groups: Vec<char> =
+        spec.left.iter().copied().filter(|c| spec.right.contains(c) && spec.result.contains(c)).collect();
+    let window = extents(&spec.summed());
+    !extents(&groups).is_empty() && window.len() > 1 && window.iter().all(|n| n.is_some_and(|n| n % WORD_BYTES != 0))
 }
 
 /// Returns whether a value depends on an input of the model or a host operation. Models may be too deep for recursion.

@@ -385,6 +385,36 @@ func.func @bytes(%a: !a, %b: !b, %c: !c, %d: !d) -> (!r, !r) {
 
 // -----
 
+// A depthwise convolution, whose weights are constant; with weights of four columns, whose bytes are neighbours, it stays.
+
+!x = !sdx.tensor<[n, 8, 6, 3, 6, 3], ui8>
+!xi = !sdx.tensor<[n, 8, 6, 3, 6, 3], i32>
+!k = !sdx.tensor<[8, 3, 3], i8>
+!ki = !sdx.tensor<[8, 3, 3], i32>
+!z = !sdx.tensor<[n, 8, 6, 3, 6, 4], ui8>
+!zi = !sdx.tensor<[n, 8, 6, 3, 6, 4], i32>
+!l = !sdx.tensor<[8, 3, 4], i8>
+!li = !sdx.tensor<[8, 3, 4], i32>
+!y = !sdx.tensor<[n, 8, 6, 6], i32>
+
+// CHECK-LABEL: func.func @depthwise
+// CHECK: sdx.contract "nghiwj,gij->nghw"({{.*}}) : (!sdx.tensor<[n, 8, 6, 3, 6, 3], f32>, !sdx.tensor<[8, 3, 3], f32>) -> !sdx.tensor<[n, 8, 6, 6], f32>
+// CHECK-NEXT: sdx.convert {{.*}} : <[n, 8, 6, 6], f32> -> <[n, 8, 6, 6], i32>
+// CHECK: sdx.contract "nghiwj,gij->nghw"({{.*}}) : (!sdx.tensor<[n, 8, 6, 3, 6, 4], i32>, !sdx.tensor<[8, 3, 4], i32>) -> !sdx.tensor<[n, 8, 6, 6], i32>
+func.func @depthwise(%x: !x, %z: !z) -> (!y, !y) {
+  %k = sdx.param "k" : !k
+  %xi = sdx.convert %x : !x -> !xi
+  %ki = sdx.convert %k : !k -> !ki
+  %0 = sdx.contract "nghiwj,gij->nghw"(%xi, %ki) : (!xi, !ki) -> !y
+  %l = sdx.param "l" : !l
+  %zi = sdx.convert %z : !z -> !zi
+  %li = sdx.convert %l : !l -> !li
+  %1 = sdx.contract "nghiwj,gij->nghw"(%zi, %li) : (!zi, !li) -> !y
+  return %0, %1 : !y, !y
+}
+
+// -----
+
 // What nothing needs is gone; an input stays.
 
 // CHECK-LABEL: func.func @dead
