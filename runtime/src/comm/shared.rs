@@ -47,8 +47,8 @@ pub struct Shared {
     members: Mutex<Members>,
 }
 
-/// A collective, its operands, and the schedule that was computed for them.
-type Known = (Collective, Vec<Operand>, Arc<Schedule>);
+/// A collective, its operands, its result on this rank, and the schedule that was computed for them.
+type Known = (Collective, Vec<Operand>, Operand, Arc<Schedule>);
 
 /// The moves of this rank, and the number of bytes that they take from others.
 struct Schedule {
@@ -144,7 +144,7 @@ impl Shared {
     /// Returns this rank's moves, after checking that operands and result fit. Errors: E0303.
     fn schedule(&self, what: &Exchange) -> Result<Arc<Schedule>> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = known.iter().find(|(op, of, _)| op == what.op && of == what.operands);
+        let found = known.iter().find(|(op, of, to, _)| op == what.op && of == what.operands && to == what.result);
         if let Some((.., schedule)) = found {
             return Ok(schedule.clone());
         }
@@ -152,7 +152,7 @@ impl Shared {
         let rounds = direct(what.op, what.operands, what.own);
         let schedule = Arc::new(Schedule { taken: bytes_of_others(&rounds, what.own), rounds });
         known.truncate(KNOWN_MAX - 1);
-        known.insert(0, (*what.op, what.operands.to_vec(), schedule.clone()));
+        known.insert(0, (*what.op, what.operands.to_vec(), what.result.clone(), schedule.clone()));
         Ok(schedule)
     }
 

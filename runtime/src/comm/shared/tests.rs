@@ -108,6 +108,26 @@ fn ranks_get_what_collectives_mean() {
     }
 }
 
+/// A result that is too small is refused although the schedule of its operands is known.
+#[test]
+fn a_known_schedule_has_its_result() {
+    let rank = Shared::new(Arc::new(Segment::private(2).unwrap()), 0);
+    let (op, of) =
+        (Collective::parse("AllReduce mesh=0 by=add").unwrap(), |n| Operand { dtype: DType::F32, dims: vec![n] });
+    let (operands, whole, part) = ([of(8), of(8)], of(8), of(4));
+    let what = |result| Exchange {
+        op: &op,
+        step: 0,
+        ranks: &[0, 1],
+        operands: &operands,
+        own: 0,
+        result,
+        algorithm: Algorithm::Direct,
+    };
+    assert!(rank.schedule(&what(&whole)).is_ok());
+    assert_eq!(rank.schedule(&what(&part)).map(drop).unwrap_err().code, "E0303");
+}
+
 #[test]
 fn groups_of_a_grid_meet_by_themselves() {
     let ops = ["AllReduce mesh=1 by=add", "AllGather mesh=0 dim=0"].map(|t| Collective::parse(t).unwrap());
