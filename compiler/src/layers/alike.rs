@@ -121,7 +121,7 @@ impl Bound {
 
     /// Returns whether two tensors are equal within the tolerance, without permutation.
     pub fn holds_for(self, wanted: &Tensor, got: &Tensor) -> bool {
-        self.apart(wanted, got).is_some_and(|a| a.n_outside == 0)
+        wanted == got || self.apart(wanted, got).is_some_and(|a| a.n_outside == 0)
     }
 
     /// The differences; `None` if type or shape differ, or if the elements are not real numbers.
@@ -320,6 +320,12 @@ mod tests {
             true
         });
         numbers(&perm.iter().map(|&p| n.dims[p]).collect::<Vec<_>>(), values)
+    }
+
+    #[test]
+    fn strings_are_equal_or_not() {
+        let [a, b] = ["a", "b"].map(|text| Tensor::from_strings(vec![1], &[text]));
+        assert!(BOUND.holds_for(&a, &a.clone()) && !BOUND.holds_for(&a, &b));
     }
 
     #[test]

@@ -91,6 +91,10 @@ pub fn wrong_outputs(
     for (name, value) in &values.outputs {
         let Some(want) = value.and_then(|at| wanted[at].as_ref()) else { continue };
         let Some((_, got)) = outputs.iter().find(|(n, _)| n == name) else { continue };
+        // Strings cannot be read as numbers; equal bits are right for every type.
+        if got == want {
+            continue;
+        }
         let apart = match (Numbers::read(want), Numbers::read(got)) {
             (Some(w), Some(g)) if want.dims() == got.dims() => w.apart_in_place(&g, bound),
             _ => None,

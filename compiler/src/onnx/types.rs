@@ -55,7 +55,7 @@ fn dims(shape: &Option<TensorShapeProto>) -> Result<Option<Vec<DimSpec>>> {
     });
     let product = fixed.into_iter().try_fold(1u64, |n, d| n.checked_mul(d).filter(|&n| n < SIZE_LIMIT));
     if product.is_none() {
-        return Err(too_large(format!("the declared shape {dims:?} has more than 2^62 elements")));
+        return Err(too_large(format!("the declared shape {dims:?} has 2^62 elements or more")));
     }
     Ok(Some(dims))
 }

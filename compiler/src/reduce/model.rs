@@ -9,6 +9,7 @@ use crate::onnx::proto::{
 use crate::onnx::{Model, read_model};
 use bytes::Bytes;
 use prost::Message;
+use sardonyx_base::packed::pack;
 use sardonyx_base::{Dim, Error, Result};
 use sardonyx_dialects::sdx::TensorType;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -41,7 +42,7 @@ fn external(model: &Model, proto: &ModelProto) -> HashMap<String, Bytes> {
         .map(|t| t.name.as_str())
         .collect();
     let initializers = model.graph.initializers.iter().filter(|i| outside.contains(i.name.as_str()));
-    initializers.map(|i| (i.name.clone(), i.data.bytes().clone())).collect()
+    initializers.map(|i| (i.name.clone(), pack(i.data.dtype(), i.data.bytes()))).collect()
 }
 
 /// Returns the smallest model found, with all external data embedded, and the number of tests.

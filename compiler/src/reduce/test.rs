@@ -38,7 +38,7 @@ impl Command {
     /// Like `fails`, for content that is not text.
     pub fn fails_on(&self, content: &[u8]) -> Result<bool> {
         std::fs::write(&self.file, content).map_err(|e| Error::io(&self.file, "write", &e))?;
-        let path = format!("'{}'", self.file.display());
+        let path = format!("'{}'", self.file.display().to_string().replace('\'', r"'\''"));
         let line = match self.line.contains("%s") {
             true => self.line.replace("%s", &path),
             false => format!("{} {path}", self.line),

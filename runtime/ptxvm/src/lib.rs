@@ -74,6 +74,7 @@ pub use error::Error;
 pub use exec::{run, run_while};
 pub use launch::{Launch, Options, Params};
 pub use memory::Memory;
+pub use print::quoted;
 pub use report::{
     AllocationCounters, ClassCounters, Counters, Finding, Kind, LineCounters, Report, SharedCounters, Traffic,
 };

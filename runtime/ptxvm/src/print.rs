@@ -135,7 +135,8 @@ fn joined(parts: impl Iterator<Item = String>) -> String {
     parts.collect::<Vec<_>>().join(",")
 }
 
-fn quoted(text: &str) -> String {
+/// Returns the text as a string of JSON, with its quotes.
+pub fn quoted(text: &str) -> String {
     let mut out = String::from("\"");
     for c in text.chars() {
         match c {

@@ -36,7 +36,8 @@ impl Sampler {
         };
         let best =
             likeliest(&scores).ok_or_else(|| Error::user("E0303", "the scores of the next token are no numbers"))?;
-        let drawn = match self.sampling.temperature > 0.0 {
+        // Beside an infinite score, all other tokens have the weight 0.
+        let drawn = match self.sampling.temperature > 0.0 && scores[best].is_finite() {
             true => self.drawn(&scores, scores[best]),
             false => best,
         };
@@ -111,6 +112,12 @@ mod tests {
         let mut cold = sampler(0.5, 1.0, 7);
         let ones = (0..4000).filter(|_| cold.next(&scores).unwrap() == 1).count();
         assert!((3480..3720).contains(&ones), "{ones}");
+    }
+
+    #[test]
+    fn an_infinite_score_is_certain() {
+        let mut random = sampler(1.0, 0.9, 3);
+        assert_eq!(random.next(&logits(&[0.0, 1.0, f32::INFINITY, 2.0])).unwrap(), 2);
     }
 
     #[test]

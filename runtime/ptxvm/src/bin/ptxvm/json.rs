@@ -160,10 +160,6 @@ impl Value {
     }
 }
 
-pub fn quoted(text: &str) -> String {
-    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

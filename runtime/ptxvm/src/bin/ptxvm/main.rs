@@ -114,7 +114,7 @@ fn execute(arguments: Arguments) -> Result<bool, String> {
     let report = run(&module, &mut job.memory, &job.launch, &arguments.options).map_err(|error| error.to_string())?;
     let mismatches = job.compare().map_err(at_launch)?;
     if arguments.json {
-        let mismatches: Vec<String> = mismatches.iter().map(|text| json::quoted(text)).collect();
+        let mismatches: Vec<String> = mismatches.iter().map(|text| ptxvm::quoted(text)).collect();
         println!("{{\"report\":{},\"mismatches\":[{}]}}", report.to_json(), mismatches.join(","));
     } else {
         for mismatch in &mismatches {
