@@ -21,6 +21,12 @@ static SUITES: &[Suite] = &[
         cargo: &["test", "--workspace"],
     },
     Suite {
+        name: "batches",
+        about: "2,000 random batches over twelve models: each row has the bits that it has alone; release build",
+        prepare: models::ensure_default,
+        cargo: &["test", "--release", "-p", "sardonyx-tests", "--test", "batches", "--", "--ignored", "--nocapture"],
+    },
+    Suite {
         name: "embedding",
         about: "C programs under valgrind, and the Python module with NumPy in an environment of its own; release build",
         prepare: |_| Ok(()),
