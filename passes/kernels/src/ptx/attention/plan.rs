@@ -43,6 +43,13 @@ pub enum Team {
 /// The teams of every GPU, and those of GPUs with warpgroups, by the size of their blocks.
 const TEAMS: &[Team] = &[Team::FewRows, Team::Warps];
 const TEAMS_WITH_WARPGROUPS: &[Team] = &[Team::FewRows, Team::Warps, Team::Warpgroups];
+/// Teams of such GPUs for heads wider than [`NARROW_MAX`]: the nine warps of warpgroups leave each thread of the entry
+/// 168 registers, and warps of 16 rows each would then spill.
+const TEAMS_OF_WIDE_HEADS: &[Team] = &[Team::FewRows, Team::Warpgroups];
+const NARROW_MAX: i64 = 64;
+
+/// Maximum size of heads for warpgroups; larger ones would spill.
+const WIDTH_MAX: i64 = 128;
 
 /// A block computes some rows (queries) and visits all keys. Each warp has 16 rows; if the block has no more, its warps
 /// divide the keys of each tile among them for the scores, and the columns for the weighted sums.
@@ -102,7 +109,11 @@ impl Flash {
     pub fn for_target(def: &KernelDef, target: Target) -> Option<Flash> {
         let has_warpgroups = target.gpu().is_some_and(|gpu| gpu.warpgroup_products);
         match has_warpgroups.then(|| Flash::of_warpgroups(def)).flatten() {
-            Some(Flash { roles, keys, .. }) => Flash::of_teams(def, &roles, keys, TEAMS_WITH_WARPGROUPS),
+            Some(Flash { roles, keys, .. }) => {
+                let [d, e] = widths(def, &roles)?;
+                let teams = if d.max(e) > NARROW_MAX { TEAMS_OF_WIDE_HEADS } else { TEAMS_WITH_WARPGROUPS };
+                Flash::of_teams(def, &roles, keys, teams)
+            }
             None => Flash::from_def(def),
         }
     }
@@ -145,20 +156,24 @@ impl Flash {
         if is_few { None } else { Flash::with(def, &roles, Team::Warps, keys_of(def, &roles)?) }
     }
 
-    /// The plan for warpgroups only; `None` if they cannot multiply the factors, if there is a single query, if keys or
-    /// values cannot be copied in units of 16 bytes, or if a block needs too much shared memory.
+    /// The plan for warpgroups only; `None` if they cannot multiply the factors, if heads are too large, if there is a
+    /// single query, or if keys or values cannot be copied in units of 16 bytes.
     pub fn of_warpgroups(def: &KernelDef) -> Option<Flash> {
         let roles = Roles::find(def)?;
-        let [d, _] = widths(def, &roles)?;
-        let keys = if d > 128 { 32 } else { 64 };
-        Flash::with(def, &roles, Team::Warpgroups, keys)
+        let [d, e] = widths(def, &roles)?;
+        if d.max(e) > WIDTH_MAX {
+            return None;
+        }
+        Flash::with(def, &roles, Team::Warpgroups, 64)
     }
 
     /// 1 if a launch uses this plan, 0 if it uses the plan of smaller blocks. A launch uses the latter if it has no more
-    /// rows than one of its blocks, or if this plan has too few blocks to occupy a large device.
+    /// rows than one of its blocks, or no more than one of the warpgroups of this plan, or if this plan has too few blocks
+    /// to occupy a large device.
     pub fn is_chosen(&self, def: &KernelDef) -> Dim {
         let rows = self.roles.i.map_or(Dim::constant(1), |i| def.extent(i).dim());
         let few = self.few.as_ref().map_or(ROWS, |few| few.rows());
+        let few = if self.team == Team::Warpgroups { few.max(self.rows() / 2) } else { few };
         reaches(&rows, few + 1) * reaches(&self.own_grid(def), BLOCKS_MIN)
     }
 
