@@ -1,12 +1,14 @@
-//! A tile in shared memory  =>  the descriptors with which `wgmma` reads it (PTX ISA, "Matrix Descriptor Format")
+//! Tiles in shared memory  =>  the descriptors with which `wgmma` reads them (PTX ISA, "Matrix Descriptor Format"), and
+//! its instructions
 //!
 //! A line of a tile takes 128 bytes, whose 16-byte chunks have the 128-byte swizzle, except in tiles of packed constants.
 //! It holds a row of the operand or, if rows are contiguous, one value of k of 64 rows.
 
 use super::gemm::copy::shift;
+use super::gemm::mma::Factors;
 use super::gemm::operand::Lines;
 use super::ring::{LINE_BYTES, PATTERN_BYTES};
-use crate::asm::{Asm, Bin, Cast, Elem, Ptx, Val};
+use crate::asm::{Asm, Bin, Cast, Elem, Ptx, Ty, Val};
 
 /// Number of rows that a warpgroup multiplies.
 pub const ROWS: i64 = 64;
@@ -14,7 +16,7 @@ pub const ROWS: i64 = 64;
 pub const STEP: i64 = 16;
 pub const STEP_BYTES: i64 = 2 * STEP;
 
-/// How `wgmma` reads the tiles of an operand.
+/// The way in which `wgmma` reads the tiles of an operand.
 pub struct Tile {
     /// Whether rows are contiguous instead of k.
     pub rows_inside: bool,
@@ -82,6 +84,32 @@ impl Tile {
         let by = asm.i64(self.offset(step) >> 4);
         asm.bin(Bin::AddI, descriptor, by)
     }
+}
+
+/// Emits one instruction: sums = a·b, plus the sums if it `adds` to them. A is a descriptor or a list of registers;
+/// `turned` says for each operand in shared memory whether its rows are contiguous (1) instead of k (0). If A is sparse,
+/// `positions` are the lane's positions and their selector.
+pub fn multiply(
+    asm: &mut Ptx,
+    factors: Factors,
+    sums: &[Val],
+    (a, b): (&str, Val),
+    (adds, turned): (bool, &str),
+    positions: Option<(Val, i64)>,
+) {
+    let registers: Vec<String> =
+        sums.iter().flat_map(|sum| (0..4).map(|i| asm.name(*sum, i)).collect::<Vec<_>>()).collect();
+    let ty = if factors == Factors::BF16 { "bf16" } else { "f16" };
+    let adds = asm.int(adds.into(), Ty::new(Elem::I1, 1));
+    let (adds, b, n) = (asm.name(adds, 0), asm.name(b, 0), 8 * sums.len());
+    let (sparse, step, positions) = match positions {
+        Some((word, selector)) => (".sp", 2 * STEP, format!("{}, {selector}, ", asm.name(word, 0))),
+        None => ("", STEP, String::new()),
+    };
+    asm.line(&format!(
+        "wgmma.mma_async{sparse}.sync.aligned.m64n{n}k{step}.f32.{ty}.{ty} {{{}}}, {a}, {b}, {positions}{adds}, 1, 1, {turned};",
+        registers.join(", ")
+    ));
 }
 
 /// Descriptor of a tile with the 128-byte swizzle, without its address.

@@ -13,9 +13,6 @@ use sardonyx_base::Dim;
 /// of the smallest device.
 const SHARED_MAX: i64 = 160 * 1024;
 
-/// Maximum bytes of shared memory of a block of warpgroups, which has a multiprocessor for itself.
-const WARPGROUPS_SHARED_MAX: i64 = 200 * 1024;
-
 /// Maximum number of result columns that a warp accumulates.
 const COLUMNS_MAX: i64 = 128;
 
@@ -219,8 +216,7 @@ impl Flash {
         // Two tiles are copied ahead, if they fit, where there is little to compute while a tile is copied, or where
         // others copy.
         let stages = if team == Team::Warps { [2, 2] } else { [3, 2] };
-        let most = if team == Team::Warpgroups { WARPGROUPS_SHARED_MAX } else { SHARED_MAX };
-        stages.map(flash).into_iter().find(|f| f.own_bytes() <= most)
+        stages.map(flash).into_iter().find(|f| f.own_bytes() <= SHARED_MAX)
     }
 
     /// Returns the number of threads of a block that multiply.

@@ -5,7 +5,7 @@
 //! the exponentials remain in registers. The tiles of keys and values pass through a ring, so that one warpgroup can
 //! compute exponentials while the other multiplies.
 
-use super::super::descriptor::{STEP, STEP_BYTES, Tile};
+use super::super::descriptor::{STEP, STEP_BYTES, Tile, multiply};
 use super::super::gemm::copy::{log2, shift};
 use super::super::gemm::mma::{Factors, Sums};
 use super::super::ring::{self, Ring};
@@ -130,7 +130,7 @@ impl<'a> Products<'a> {
             let a = self.q.of_step(asm, self.queries, step);
             let b = self.k.of_step(asm, keys, step);
             let a = asm.name(a, 0);
-            multiply(asm, self.factors[0], &sums, (&a, b), step > 0, "0, 0");
+            multiply(asm, self.factors[0], &sums.of[0], (&a, b), (step > 0, "0, 0"), None);
         }
         wait(asm);
         sums
@@ -153,25 +153,10 @@ impl<'a> Products<'a> {
         asm.line("wgmma.fence.sync.aligned;");
         for (step, a) in fragments.iter().enumerate() {
             let b = self.v.of_step(asm, values, step as i64);
-            multiply(asm, self.factors[1], sums, (a, b), true, "1");
+            multiply(asm, self.factors[1], &sums.of[0], (a, b), (true, "1"), None);
         }
         wait(asm);
     }
-}
-
-/// Emits one instruction: `sums` = a·b, plus `sums` if it adds to them. `transposes` says for each operand in shared
-/// memory whether its rows are contiguous.
-fn multiply(asm: &mut Ptx, factors: Factors, sums: &Sums, (a, b): (&str, Val), adds: bool, transposes: &str) {
-    let of = &sums.of[0];
-    let registers: Vec<String> =
-        of.iter().flat_map(|sum| (0..4).map(|i| asm.name(*sum, i)).collect::<Vec<_>>()).collect();
-    let ty = if factors == Factors::BF16 { "bf16" } else { "f16" };
-    let adds = asm.int(adds.into(), Ty::new(Elem::I1, 1));
-    let (adds, b, n) = (asm.name(adds, 0), asm.name(b, 0), 8 * of.len());
-    asm.line(&format!(
-        "wgmma.mma_async.sync.aligned.m64n{n}k{STEP}.f32.{ty}.{ty} {{{}}}, {a}, {b}, {adds}, 1, 1, {transposes};",
-        registers.join(", ")
-    ));
 }
 
 /// Waits until the products have been computed.

@@ -19,7 +19,7 @@ use crate::asm::{Asm, Bin, Cast, CmpI, Elem, Ptx, Ty, Val};
 use crate::contract::Roles;
 use crate::cx::Cx;
 use crate::def::*;
-use crate::ptx::descriptor::{STEP, STEP_BYTES, Tile};
+use crate::ptx::descriptor::{STEP_BYTES, Tile, multiply};
 use crate::ptx::movement::{Launch, Traffic};
 use crate::ptx::ring::{self, LINE_BYTES, Ring};
 use crate::ptx::{Form, GpuLaunch, GpuPlan, Version};
@@ -380,26 +380,14 @@ impl Tiles<'_> {
     ) {
         let per_sum = sums.of[0].len() / self.gemm.b.len();
         let own = &sums.of[0][which * per_sum..(which + 1) * per_sum];
-        let registers: Vec<String> =
-            own.iter().flat_map(|sum| (0..4).map(|i| asm.name(*sum, i)).collect::<Vec<_>>()).collect();
-        let ty = if self.gemm.factors == Factors::BF16 { "bf16" } else { "f16" };
-        let adds = asm.int(1, Ty::new(Elem::I1, 1));
-        let adds = asm.name(adds, 0);
-        let [a, b] = descriptors.map(|d| asm.name(d, 0));
+        let a = asm.name(descriptors[0], 0);
         let [a_inside, b_inside] = tiles.map(|tile| i32::from(tile.rows_inside));
-        let n = self.gemm.columns();
-        let (sparse, step, positions) = match positions {
-            Some((word, selector)) => (".sp", 2 * STEP, format!("{}, {selector}, ", asm.name(word, 0))),
-            None => ("", STEP, String::new()),
-        };
-        asm.line(&format!(
-            "wgmma.mma_async{sparse}.sync.aligned.m64n{n}k{step}.f32.{ty}.{ty} {{{}}}, {a}, {b}, {positions}{adds}, 1, 1, {a_inside}, {b_inside};",
-            registers.join(", ")
-        ));
+        let turned = format!("{a_inside}, {b_inside}");
+        multiply(asm, self.gemm.factors, own, (&a, descriptors[1]), (true, &turned), positions);
     }
 }
 
-/// How `wgmma` reads the tiles of an operand. `of_step` is the number of bytes along k that one instruction multiplies.
+/// Returns how `wgmma` reads the tiles of an operand. `of_step` is the number of bytes along k that one instruction multiplies.
 fn tile_of(operand: &Operand, of_step: i64) -> Tile {
     match (operand.panels, operand.inner) {
         (Some(_), _) => Tile::of_chunks(operand.pitch()),
