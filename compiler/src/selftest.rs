@@ -1,4 +1,4 @@
-//! an `sdx` graph, parameters  =>  a call with known results, which the artifact repeats at load
+//! an `sdx` graph, parameters  =>  a call with known results, which the runtime repeats when it loads the artifact
 
 use crate::import::ParamStore;
 use sardonyx_base::plan::{Canary, ExpectedOutput, SelfTest};
@@ -11,17 +11,17 @@ use sardonyx_passes::{Options, Precision, Quantize, has_exact_sums, usual};
 use sardonyx_run::{BF16_OF_MAX, CODES_RELATIVE};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The stage after which the graph is interpreted, when it is all in `sdx` and simplified. Later stages may change
-/// roundings; their results are compared with those of this stage.
+/// The stage after which the graph is interpreted: all its operations are then in `sdx` and simplified. Later stages
+/// may change roundings, so the results of the compiled code are compared with the interpreter's within a tolerance.
 pub const STAGE: &str = "simplify";
 
 /// Bound on the work of all calls that are tried for a self-test, in multiply-adds and elements; interpreting that much
 /// takes some seconds.
 const WORK_MAX: i64 = 2_000_000_000;
-/// Largest number of elements of any value of a self-test except weights: the interpreter keeps every value in memory,
-/// with some bytes for each element.
+/// Maximum number of elements of any value of a self-test except weights: the interpreter keeps a value in memory until
+/// its last use.
 const ELEMENTS_MAX: i64 = 1 << 27;
-/// Bound on the bytes of the canary inputs and expected outputs, since every artifact contains them.
+/// Bound on the bytes of all canary inputs and expected outputs together, which are stored in the artifact.
 const BYTES_MAX: usize = 16 << 20;
 
 /// Makes a self-test; `Err` says why that is not possible.
@@ -59,10 +59,11 @@ pub fn make(graph: &Graph, params: &ParamStore, options: &Options) -> std::resul
     Err(why.unwrap_or("no small dimensions satisfy what the model demands of them".into()))
 }
 
-/// Choices of values for `n` symbols in alphabetical order, the best first. The first has distinct values for up to six
-/// symbols, to tell apart dimensions that a fault may have mixed up; each value is the sum of the two before it (1, 2,
-/// 3, 5, …), as a mask's length is the sum of `past` and `seq`. For names in another order, the choices of ones and
-/// twos contain such sums too. The last choice asks for the largest value of each symbol.
+/// Returns choices of values for `n` symbols, whose names are in alphabetical order; the best choice is first. It has
+/// distinct values for up to six symbols, to tell apart dimensions that a fault may have mixed up; each value is the
+/// sum of the two before it (1, 2, 3, 5, …), as a mask's length is the sum of `past` and `seq`. For up to six symbols,
+/// all choices of ones and twos follow, which contain such sums for names in another order too; for more symbols, only
+/// all ones and all twos follow. The last choice asks for the largest value of each symbol.
 pub(crate) fn choices(n: usize) -> Vec<Vec<i64>> {
     let distinct = (0..n).map(|i| [1, 2, 3, 5, 8, 13][i % 6]).collect();
     let mixed = match n {
@@ -72,7 +73,8 @@ pub(crate) fn choices(n: usize) -> Vec<Vec<i64>> {
     [vec![distinct], mixed, vec![vec![i64::MAX; n]]].concat()
 }
 
-/// Inputs of small calls, the best first, without a bound on the work.
+/// Returns the inputs of a small call for each choice of symbol values, in the order of `choices`; the work of a call
+/// is not bounded.
 pub fn inputs(graph: &Graph) -> Vec<Vec<(String, Tensor)>> {
     let n = graph.symbols.values().filter(|s| s.kind == SymbolKind::Input).count();
     let (mut tried, mut found) = (BTreeSet::new(), vec![]);
@@ -84,7 +86,7 @@ pub fn inputs(graph: &Graph) -> Vec<Vec<(String, Tensor)>> {
     found
 }
 
-/// A self-test of a call with these outputs.
+/// Returns the self-test that makes a call with these inputs and expects these outputs.
 pub fn from_call(inputs: &[(String, Tensor)], outputs: &[(String, Tensor)], options: &Options) -> SelfTest {
     SelfTest {
         inputs: inputs.iter().map(|(name, t)| Canary::new(name, t)).collect(),
@@ -125,7 +127,7 @@ fn call(
 }
 
 /// Returns whether the graph computes in f16 or bf16. A device may leave out roundings to these types, which changes
-/// all elements of a deep network, so outputs are compared by their relative L2 error.
+/// all elements of a deep network's outputs, so outputs are compared by their relative L2 error.
 fn computes_halves(graph: &Graph) -> bool {
     let rounds = |node: &Node| {
         let is_half = matches!(node.ty.dtype, DType::F16 | DType::BF16);
@@ -134,7 +136,7 @@ fn computes_halves(graph: &Graph) -> bool {
     graph.nodes.iter().any(rounds) || graph.bodies.values().any(computes_halves)
 }
 
-/// Bytes of the inputs and outputs whose sizes follow from the symbols.
+/// Returns the bytes of all inputs and outputs together, without those whose sizes depend on data.
 fn port_bytes(graph: &Graph, value: &dyn Fn(&str) -> Option<i64>) -> usize {
     let ports = graph.inputs().map(|(v, _, _)| v).chain(graph.outputs.iter().map(|(_, v)| *v));
     let bytes = |v: Value| {
@@ -145,7 +147,8 @@ fn port_bytes(graph: &Graph, value: &dyn Fn(&str) -> Option<i64>) -> usize {
     ports.filter_map(bytes).fold(0, usize::saturating_add)
 }
 
-/// The origin of a rounding to integers whose operand devices compute inexactly.
+/// Returns the origin of the first operation that rounds to integers and whose operand devices compute inexactly;
+/// `None` if there is no such operation.
 fn rounded_sum(graph: &Graph) -> Option<String> {
     let mut inexact: Vec<bool> = vec![];
     for (_, node) in graph.values() {
@@ -172,7 +175,7 @@ fn rounded_sum(graph: &Graph) -> Option<String> {
     None
 }
 
-/// Returns whether a contraction of floats has integers as its factors, and sums that are exact.
+/// Returns whether both operands of a contraction of floats are converted integers, and the sums are exact.
 fn multiplies_integers(graph: &Graph, node: &Node, spec: &ContractSpec) -> bool {
     let integer = |v: Value| match &graph.node(v).op {
         Op::Convert(Conversion::Value) => Some(graph.node(v).args[0]).filter(|v| graph.ty(*v).dtype.is_int()),
@@ -182,8 +185,9 @@ fn multiplies_integers(graph: &Graph, node: &Node, spec: &ContractSpec) -> bool 
     both.is_some_and(|(left, right)| has_exact_sums(graph, spec, [left, right]))
 }
 
-/// Checks that called functions require of the graph's symbols: one list for each branch of its conditions, since data
-/// decides which one is taken.
+/// Returns the checks that called functions require of the graph's symbols. Data decides which branch of an `If` is
+/// taken, so there is one list per branch number: list i assumes that each call takes its branch i, or its last one if
+/// it has fewer.
 fn demands_of_bodies(graph: &Graph) -> Vec<Vec<Check>> {
     let calls: Vec<(&Host, &Node)> = graph
         .nodes
@@ -214,7 +218,8 @@ fn operands_of_body<'a>(op: &HostOp, branch: usize, args: &'a [Value]) -> &'a [V
     .unwrap_or_default()
 }
 
-/// Checks of one call: dimensions of the body's inputs equal those of the operands, and the body's own checks hold.
+/// Returns the checks of one call, over the graph's symbols: dimensions of the body's inputs equal those of the
+/// operands, and the body's own checks hold.
 fn demands_of_body(graph: &Graph, body: &Graph, operands: &[Value]) -> Vec<Check> {
     let inputs: Vec<&TensorType> = body.inputs().map(|(_, _, ty)| ty).collect();
     let inputs = inputs.iter().skip(inputs.len().saturating_sub(operands.len()));
@@ -237,8 +242,9 @@ fn demands_of_body(graph: &Graph, body: &Graph, operands: &[Value]) -> Vec<Check
     ports.chain(own).filter(|c| c.left != c.right).collect()
 }
 
-/// Returns a value within its range for each symbol that inputs bind; the values also satisfy `demands` if possible.
-/// `None` if they violate a check of the graph or the range of a symbol, or make a dimension of an input negative.
+/// Returns a value for each symbol that inputs bind: the value of `choice`, limited to the symbol's range, then
+/// adjusted so that the graph's checks and, if possible, `demands` hold. `None` if the adjusted values violate a check
+/// of the graph or the range of a symbol, or if a dimension of an input is negative or unknown.
 pub(crate) fn choose_symbols(graph: &Graph, demands: &[Check], choice: &[i64]) -> Option<BTreeMap<String, i64>> {
     let inputs = graph.symbols.iter().filter(|(_, s)| s.kind == SymbolKind::Input);
     let one = |(i, (name, s)): (usize, (&String, &Symbol))| {
@@ -252,7 +258,7 @@ pub(crate) fn choose_symbols(graph: &Graph, demands: &[Check], choice: &[i64]) -
     let eval = |d: &Dim| d.eval_named(&|name| values.get(name).copied());
     let holds = graph.checks.iter().all(|c| match (eval(&c.left), eval(&c.right)) {
         (Ok(left), Ok(right)) => left == right,
-        // The check depends on data; the interpreter will decide.
+        // The check depends on data; the interpreter evaluates it during the call.
         (Err(_), _) | (_, Err(_)) => true,
     });
     let in_range = |(name, s): (&String, &Symbol)| {
@@ -268,7 +274,8 @@ pub(crate) fn choose_symbols(graph: &Graph, demands: &[Check], choice: &[i64]) -
     (holds && sizes).then_some(values)
 }
 
-/// Work of a call: the multiply-adds of contractions, and one for each element of any other value.
+/// Returns the work of a call: the multiply-adds of contractions, and one for each element of any other value. `Err` if
+/// a size depends on data, or if a value has more than `ELEMENTS_MAX` elements.
 fn work(graph: &Graph, value: &dyn Fn(&str) -> Option<i64>) -> std::result::Result<i64, String> {
     let mut sum = 0i64;
     for (_, node) in graph.values() {
@@ -294,8 +301,8 @@ fn work(graph: &Graph, value: &dyn Fn(&str) -> Option<i64>) -> std::result::Resu
     Ok(sum)
 }
 
-/// Inputs of a self-test: random floats in -1..1, and integers that are all 1, which is a valid index, mask or token
-/// type.
+/// Returns an input of a self-test: random floats in -1..1, or integers or bools that are all 1, because 1 is usually
+/// valid as an index, mask or token type. Elements of 8-bit floats and of types with 2 or 4 bits have random bits.
 fn canary(dtype: DType, dims: Vec<usize>, seed: u64) -> Result<Tensor> {
     let n = sardonyx_base::tensor::element_count(&dims).filter(|&n| n <= BYTES_MAX);
     let n = n.ok_or_else(|| Error::user("E0202", format!("an input of {dims:?} is too large")))?;
@@ -313,8 +320,8 @@ fn expected(name: &str, tensor: &Tensor, options: &Options) -> ExpectedOutput {
     ExpectedOutput { tensor: Some(Canary::new(name, tensor)), rtol, atol, relative }
 }
 
-/// Relative and absolute tolerance. The latter follows the largest element, since small ones may result from
-/// cancellation.
+/// Returns the relative and the absolute tolerance. The absolute one is proportional to the largest magnitude of an
+/// element, since small elements may result from cancellation; with f32 it is at least 1e-6.
 fn tolerance(tensor: &Tensor, precision: Precision) -> (f64, f64) {
     if !tensor.dtype().is_float() {
         return (0.0, 0.0);
@@ -403,7 +410,7 @@ mod tests {
         };
         g.checks.push(equal("m", "n"));
         assert_eq!(dims(&g).unwrap(), [2, 2]);
-        // The value that the check requires is outside the range of n.
+        // For m = 2, the check requires a value outside the range of n; a choice with m = 1 is used.
         let mut small = g.clone();
         small.symbols.get_mut("n").unwrap().hi = Some(1);
         assert_eq!(dims(&small).unwrap(), [1, 1]);

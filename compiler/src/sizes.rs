@@ -1,4 +1,4 @@
-//! `--at batch=8,seq=512`, a program  =>  a value for every symbol: as given, or a default that satisfies its checks
+//! `--at batch=8,seq=512`, a program  =>  the value of every symbol: as given, or a default that satisfies the checks
 
 use sardonyx_base::{Dim, Error, Result};
 use sardonyx_dialects::flow::program::Id;
@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 pub use sardonyx_passes::usual::Sizes;
 
-/// Parses comma-separated `NAME=N` of all occurrences of the option. Errors: E0204.
+/// Parses the comma-separated `NAME=N` of every `--at` option. Errors: E0204.
 pub fn parse_sizes(texts: &[String]) -> Result<Sizes> {
     let mut sizes = Sizes::new();
     for part in texts.iter().flat_map(|t| t.split(',')) {
@@ -31,11 +31,12 @@ pub fn parse_sizes(texts: &[String]) -> Result<Sizes> {
     Ok(sizes)
 }
 
-/// Returns the value of every symbol of a program. By default, a symbol is 1 if it is the first dimension of an input
-/// and 128 otherwise, limited to its range, or what a check of the model requires. What data decide is the most that
-/// the host operation can find, as if a mask excluded nothing, or 128. The capacity of a state is just sufficient for
-/// the call, and no position is kept. Errors: E0204 for a name that is not a symbol, E0301 for a size out of range,
-/// E0201 for sizes that violate a check.
+/// Returns the value of every symbol of a program. By default, an input symbol is 1 if it occurs in the first dimension
+/// of an input and 128 otherwise, limited to its range, unless a check requires another value. A data symbol that a
+/// host step binds is the largest size that the step's result can have, if a bound is known; other data symbols are
+/// chosen like input symbols that occur in no input. The capacity of a state is the smallest that suffices for the
+/// call, and 0 positions are kept. Errors: E0204 for a name whose size cannot be given, E0301 for a size out of range,
+/// E0201 for sizes that violate a check, E0202 and E0204 if a dimension with a capacity has no value.
 pub fn sizes(program: &Program, given: &Sizes) -> Result<Sizes> {
     let inputs = program.inputs.iter().map(|(_, id)| program.containers[*id].dims.as_slice()).collect();
     let mut out = sizes_of_call((&program.symbols, &program.checks), inputs, given)?;
@@ -59,7 +60,8 @@ pub fn sizes(program: &Program, given: &Sizes) -> Result<Sizes> {
     Ok(out)
 }
 
-/// Like [`sizes`] for symbols and checks, without capacities.
+/// Like [`sizes`], but without a program's steps and containers: host steps do not determine the values of data
+/// symbols, and capacities get no value.
 pub fn sizes_of_call(
     (symbols, checks): (&BTreeMap<String, Symbol>, &[Check]),
     inputs: Vec<&[Dim]>,
@@ -90,7 +92,7 @@ pub fn sizes_of_call(
     for (name, symbol) in of_data {
         out.entry(name.clone()).or_insert_with(|| USUAL.size(name, (symbol.lo, symbol.hi), &[]));
     }
-    // What data decide is a guess: a check that it violates is no error.
+    // The value of a data symbol is a guess unless it is given, so a check that a guess violates is no error.
     let pairs = checks.iter().map(|c| (&c.left, &c.right));
     sardonyx_base::usual::keep_checks(
         pairs,
@@ -113,7 +115,7 @@ pub fn value(d: &Dim, sizes: &Sizes) -> Result<i64> {
     d.eval_named(&|name| sizes.get(name).copied())
 }
 
-/// Adjusts the symbols that were not given so that the checks hold. Errors: E0201.
+/// Adjusts the input symbols whose sizes are not given so that the checks hold. Errors: E0201 if a check does not hold.
 fn keep_checks(
     (symbols, checks): (&BTreeMap<String, Symbol>, &[Check]),
     given: &Sizes,

@@ -6,26 +6,27 @@ use sardonyx_dialects::interp;
 use sardonyx_dialects::sdx::{Graph, Node, Op, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The weights of a contraction, in the order in which it reduces over them.
+/// The weights of one contraction, viewed as a matrix: each row holds the weights that one reduction sums over.
 #[derive(Clone, Debug)]
 pub struct Weights {
     /// The ONNX nodes of the contraction.
     pub origins: Vec<String>,
     /// The parameters that contain the weights, with their numbers of elements.
     pub params: BTreeMap<String, usize>,
-    /// Number of rows, each reduced separately, and number of columns, the weights of a row.
+    /// Numbers of rows and of columns. The axes that are not reduced number the rows, and the reduced axes the columns.
     pub dims: [usize; 2],
-    /// The other operand of the contraction, and its reduction axes, in the order in which they number the columns.
+    /// The other operand of the contraction, and its reduction axes; the last one varies fastest along the columns.
     pub factor: (Value, Vec<usize>),
     value: Value,
     summed: Vec<usize>,
 }
 
-/// Exclusive upper bound on the numbers given to the elements of a contraction's parameters.
+/// Exclusive upper bound on the total number of elements in the parameters of one contraction.
 const NUMBERS_MAX: usize = 1 << 52;
 
-/// Returns the weights of each f32 contraction with a constant matrix that consists of rearranged parameters. Weights
-/// that are also read by another operation, such as an embedding that is also the last layer, are left out.
+/// Returns the weights of each f32 contraction that has one constant operand, which consists only of rearranged f32
+/// parameters. Contractions that `site` rejects are left out, for example those with few weights. Weights that any
+/// other operation reads too, such as an embedding table that is also the last layer, are also left out.
 pub fn weights(graph: &Graph) -> Vec<Weights> {
     let constant = constants(graph);
     let mut found: Vec<(&Node, usize, Vec<usize>)> = vec![];
@@ -95,13 +96,14 @@ fn factor(node: &Node, weights: usize, summed: &[usize]) -> Option<(Value, Vec<u
     Some((node.args[1 - weights], summed.iter().map(axis).collect::<Option<_>>()?))
 }
 
-/// Whether an operation only moves elements.
+/// Returns whether an operation only moves elements, without repeating any of an operand.
 fn moves(op: &Op) -> bool {
     matches!(op, Op::Reshape | Op::Transpose { .. } | Op::Slice { .. } | Op::Concat { .. })
 }
 
-/// Returns the parameters from which a value is obtained by moving elements, sorted, with their numbers of elements;
-/// `None` if the value is computed by any other operation.
+/// Returns the names of the parameters from which a value is obtained by moving elements, in ascending order, with
+/// their numbers of elements. `None` if the value depends on any other operation, or on a parameter that is not f32, is
+/// split over ranks or has a symbolic dimension, or if the parameters have `NUMBERS_MAX` elements or more in total.
 fn parameters(graph: &Graph, v: Value) -> Option<Vec<(&str, usize)>> {
     let mut found = BTreeMap::new();
     let mut open = vec![v];
@@ -119,7 +121,8 @@ fn parameters(graph: &Graph, v: Value) -> Option<Vec<(&str, usize)>> {
     (found.values().sum::<usize>() < NUMBERS_MAX).then(|| found.into_iter().collect())
 }
 
-/// Returns a tensor like value `v`, but with each element replaced by its number among all elements of `params`.
+/// Returns an i64 tensor with the dimensions of value `v`. It contains, for each element of `v`, the index of this
+/// element among the elements of all `params`, counted in the order of `params`.
 fn numbers(graph: &Graph, v: Value, params: &[(&str, usize)]) -> Result<Tensor> {
     let node = graph.node(v);
     if let Op::Param { name, .. } = &node.op {

@@ -1,9 +1,9 @@
-//! A model beside other CUDA work of a program: in its context, on its stream, on tensors in its GPU memory
+//! Runs a model beside a program's other CUDA work: in the program's context, on its stream, on tensors in GPU memory
 //!
 //!     cargo run --release -p sardonyx-runtime --example beside_cuda -- MODEL.sdx
 //!
-//! A kernel of the program computes the model's first input, which must be of f32, and the model continues from there;
-//! nothing is copied through the host in between.
+//! A kernel of the program computes the model's input on the GPU, and the model reads it there, without copies through
+//! the host in between. The model must have one input; the input and the first output must be f32.
 
 use cudarc::driver::sys::{self, CUresult};
 use sardonyx_runtime::{
@@ -12,7 +12,7 @@ use sardonyx_runtime::{
 use std::ffi::c_void;
 use std::ptr::null_mut;
 
-/// y[i] = 2 x[i] + 1, in blocks of 128 threads.
+/// y[i] = 2 x[i] + 1 for i < n, with one thread per element.
 static PTX: &str = "
 .version 8.0
 .target sm_80
@@ -53,7 +53,8 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Runs the model with all sizes `n`, and 2x + 1 everywhere in its first input. Returns the first output.
+/// Runs the model with `n` as the value of every symbol and 2x + 1 as every element of its input. Returns the
+/// dimensions and the elements of the first output.
 pub fn run(path: &str, n: i64, x: f32) -> Result<(Vec<usize>, Vec<f32>)> {
     let (mut gpu, mut context, mut stream) = (0, null_mut(), null_mut());
     let (mut module, mut kernel) = (null_mut(), null_mut());
@@ -87,17 +88,18 @@ pub fn run(path: &str, n: i64, x: f32) -> Result<(Vec<usize>, Vec<f32>)> {
     });
     let (mut raw, mut ready, out) = (raw?, ready?, out?);
 
-    // The program's own work is enqueued, and not waited for.
+    // The program enqueues its own work and does not wait for it.
     let (mut count, mut unused, blocks) = (n_in as i64, 0u64, n_in.div_ceil(128).max(1) as u32);
     let mut arguments: [*mut c_void; 4] =
         [(&raw mut raw).cast(), (&raw mut ready).cast(), (&raw mut count).cast(), (&raw mut unused).cast()];
-    // SAFETY: the memory has these sizes; the kernel takes these four arguments.
+    // SAFETY: `host`, `raw` and `ready` hold `n_in` elements each; the kernel takes these four arguments.
     unsafe {
         ok(sys::cuMemcpyHtoDAsync_v2(raw, host.as_ptr().cast(), 4 * n_in, stream))?;
         let (arguments, none) = (arguments.as_mut_ptr(), null_mut());
         ok(sys::cuLaunchKernel(kernel, blocks, 1, 1, 128, 1, 1, 0, stream, arguments, none))?;
     }
-    // SAFETY: the memory has these sizes and is used by nothing else; what writes it is on the session's stream.
+    // SAFETY: the memory has these sizes, and only the model uses it during the call; the kernel that writes `ready` is
+    // on the session's stream.
     let (given, out_tensor) =
         unsafe { (DeviceTensor::new(DType::F32, &in_dims, ready)?, DeviceTensor::space(DType::F32, out, 4 * n_out)?) };
     let mut outputs = [(output.name.as_str(), out_tensor)];
@@ -108,7 +110,7 @@ pub fn run(path: &str, n: i64, x: f32) -> Result<(Vec<usize>, Vec<f32>)> {
     drop(session);
     drop(model);
 
-    // SAFETY: everything was created once and is released once; the result has this size.
+    // SAFETY: everything was created once and is released once; `result` and `out` hold `n_out` elements.
     unsafe {
         ok(sys::cuMemcpyDtoHAsync_v2(result.as_mut_ptr().cast(), out, 4 * n_out, stream))?;
         ok(sys::cuStreamSynchronize(stream))?;

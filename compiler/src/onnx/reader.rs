@@ -11,7 +11,7 @@ use sardonyx_base::{Error, Result, Tensor};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-/// Domain, name, overload.
+/// Domain, name and overload of a function.
 pub(super) type FunctionKey<'m> = (&'m str, &'m str, &'m str);
 
 /// State shared by all graphs of a model while it is read.
@@ -28,11 +28,12 @@ pub(super) struct Reader<'m> {
     pub depth: usize,
 }
 
-/// How names and versions are resolved: in the model's graph, or in one call of a function.
+/// Context in which value names and opset versions are resolved: the model's own graph, or one call of a function.
 pub(super) struct Env<'m> {
-    /// The name of the call being inlined; `None` in the model's own graph, where names stay as they are.
+    /// Name of the node whose call is being inlined; `None` in the model's own graph, where value names do not change.
     pub caller: Option<String>,
-    /// In a call: what the function's names refer to, innermost subgraph last; `None` for an absent input.
+    /// In a call: maps from value names in the function to names in the result, one for the function body and one for
+    /// each enclosing subgraph, innermost last. An input that the call does not give is mapped to `None`.
     pub scopes: Vec<HashMap<&'m str, Option<String>>>,
     /// In a call: the attributes that `ref_attr_name` can refer to.
     pub attributes: BTreeMap<String, Attribute>,
@@ -44,7 +45,8 @@ impl<'m> Env<'m> {
         Env { caller: None, scopes: vec![], attributes: BTreeMap::new(), opsets }
     }
 
-    /// The resolved name of a use or definition of `name`; `None` for "", which is how ONNX writes an absent value.
+    /// Returns the resolved name of a use or definition of `name`. `None` for "", with which ONNX denotes an absent
+    /// value, and for a function input that the call does not give.
     pub fn value(&self, name: &str) -> Result<Option<String>> {
         let Some(caller) = &self.caller else { return Ok((!name.is_empty()).then(|| name.to_string())) };
         if name.is_empty() {
@@ -96,7 +98,8 @@ impl<'m> Reader<'m> {
         Ok(Reader { functions, model, external, budget, node_names, value_names, calls: vec![], depth: 0 })
     }
 
-    /// Reads the model's own graph. `initializers` is passed separately so that each message is freed once it is read.
+    /// Reads the model's own graph. `initializers` is passed separately so that each `TensorProto` is freed once
+    /// it is read.
     pub fn model_graph(
         &mut self,
         proto: &'m GraphProto,
@@ -172,7 +175,7 @@ impl<'m> Reader<'m> {
         Ok(scope)
     }
 
-    /// A unique name of the form `caller/inner` for a value of a function body.
+    /// Allocates a unique name for a value of a function body: `caller/inner`, with a suffix if that name exists.
     pub fn fresh_value(&mut self, caller: &str, inner: &str) -> Result<String> {
         self.budget.charge(64 + 3 * (caller.len() + inner.len()), "inlining its functions")?;
         Ok(self.value_names.fresh(&format!("{caller}/{inner}")))
@@ -291,7 +294,8 @@ impl<'m> Reader<'m> {
     }
 
     fn tensor(&mut self, proto: &TensorProto, env: &Env) -> Result<Tensor> {
-        // In a function body the message is kept for further calls, so each call makes its own copy of typed data.
+        // The `TensorProto` of a function body is kept for further calls, so each call makes its own copy of data that
+        // is not raw.
         if env.caller.is_some() && proto.raw_data.is_empty() {
             self.budget.charge(prost::Message::encoded_len(proto), "inlining its functions")?;
         }
@@ -299,8 +303,8 @@ impl<'m> Reader<'m> {
     }
 }
 
-/// `Gradient` names the tensors y and xs in attributes. They are added as operands, so that they are available when the
-/// gradient is computed.
+/// Adds the tensors that a `Gradient` node names in its attributes `y` and `xs` to the inputs of the node, so that they
+/// are available when the gradient is computed.
 fn name_operands(node: &mut Node, env: &Env) -> Result<()> {
     if (node.domain.as_str(), node.op_type.as_str()) != ("ai.onnx.preview.training", "Gradient") {
         return Ok(());

@@ -1,10 +1,11 @@
-//! {384, 12, 32}  =>  384 → 6, 12 → 2, 32 → 3; …: changes to smaller sizes that keep a product or sum of two sizes,
-//! such as 384 = 12 · 32, then changes of single sizes
+//! {384, 12, 32}  =>  384 → 6, 12 → 2, 32 → 3; …: changes of extents to smaller ones; first those that preserve a
+//! product or sum of two extents, such as 384 = 12 · 32, then changes of single extents
 
 use std::collections::BTreeSet;
 
-/// Changes to try, each a list of (old, new): first those that preserve a product or a sum of two sizes, then those of
-/// a single size. Among each, larger sizes come first, and for a size, smaller new ones.
+/// Returns the changes to try, each a list of (old, new): first those that preserve a product or a sum of two sizes,
+/// then those of a single size. Within either kind, changes of larger sizes come first; changes of the same sizes are
+/// in ascending order of the new sizes.
 pub fn changes(sizes: &BTreeSet<i64>) -> Vec<Vec<(i64, i64)>> {
     let large: Vec<i64> = sizes.iter().copied().filter(|n| *n > 1).rev().collect();
     let small = |n: i64| [1, 2, 3, 4].into_iter().filter(move |m| *m < n);

@@ -41,12 +41,12 @@ pub fn graph_attribute(name: &str, graph: GraphProto) -> AttributeProto {
     AttributeProto { name: name.into(), g: Some(Box::new(graph)), r#type: attribute_type::GRAPH, ..Default::default() }
 }
 
-/// An attribute of a node in a function body that takes the value of attribute `of` of the call.
+/// An attribute, in a function body, whose value is the call's attribute `of`, or else the function's default of `of`.
 pub fn reference(name: &str, of: &str, r#type: i32) -> AttributeProto {
     AttributeProto { name: name.into(), ref_attr_name: of.into(), r#type, ..Default::default() }
 }
 
-/// An f32 tensor; a negative dimension is the symbol `n`.
+/// Name and type of an f32 tensor; a negative dimension is the symbol `n`.
 pub fn f32_value(name: &str, dims: &[i64]) -> ValueInfoProto {
     let dim = |&n: &i64| Dimension {
         value: Some(if n < 0 { DimensionValue::DimParam("n".into()) } else { DimensionValue::DimValue(n) }),
@@ -62,7 +62,7 @@ pub fn i64_tensor(name: &str, values: &[i64]) -> TensorProto {
     TensorProto { name: name.into(), data_type: 7, dims, int64_data: values.to_vec(), ..Default::default() }
 }
 
-/// A graph whose inputs and outputs are f32 of dimensions [2, 3].
+/// A graph whose inputs and outputs are f32 tensors of dimensions [2, 3].
 pub fn graph(inputs: &str, outputs: &str, node: Vec<NodeProto>) -> GraphProto {
     let values = |names: &str| words(names).iter().map(|name| f32_value(name, &[2, 3])).collect();
     GraphProto { name: "g".into(), input: values(inputs), output: values(outputs), node, ..Default::default() }
@@ -102,7 +102,7 @@ pub fn refusal(model: &ModelProto) -> Box<Error> {
     e
 }
 
-/// The nodes in order, one per line: `name: Add(a, b) -> c`.
+/// The nodes in order, one per line: `name: Add(a, b) -> c`. `_` stands for an absent value.
 pub fn listing(graph: &Graph) -> String {
     let shown =
         |names: &[Option<String>]| names.iter().map(|n| n.as_deref().unwrap_or("_")).collect::<Vec<_>>().join(", ");

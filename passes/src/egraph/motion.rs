@@ -38,7 +38,7 @@ pub static RULES: &[Rule] = &[
     code("reduce-of-transpose", Exact, "(reduce (transpose ?x))", reduce_of_transpose),
 ];
 
-/// Removes a motion that moves nothing.
+/// f(x) => x, where x is the only operand and has the type of the result: f then changes nothing
 fn still(s: &Site) -> Vec<Expr> {
     let still = s.node.args.len() == 1 && s.ty_of(s.arg(0)) == s.ty();
     if still { vec![class(s.arg(0))] } else { vec![] }
@@ -90,12 +90,12 @@ fn compose_slices(s: &Site) -> Vec<Expr> {
     inner.filter_map(compose).collect()
 }
 
-/// Position in `to` of each dimension of `from`, if all other dimensions of `to` are 1.
+/// Returns the position in `to` of each dimension of `from`, ascending; `None` unless all other dimensions are 1.
 pub fn unit_places(from: &[Dim], to: &[Dim]) -> Option<Vec<usize>> {
     let mut at = 0;
     let mut places = vec![];
     for d in from.iter() {
-        // Dimensions of 1 that only `to` has are skipped; one that only `from` has fails the match.
+        // Dimensions of 1 that only `to` has are skipped. A dimension that only `from` has makes the match fail.
         while at < to.len() && to[at] != *d {
             if !to[at].is_const(1) {
                 return None;
@@ -128,7 +128,8 @@ fn broadcast_as_reshape(s: &Site) -> Vec<Expr> {
     if adds_units { vec![reshape(class(s.arg(0)), &s.ty().dims)] } else { vec![] }
 }
 
-/// reshape(broadcast(x)) => broadcast(x), where the reshape only adds dimensions of 1, or drops some that x lacks
+/// reshape(broadcast(x)) => broadcast(x), where the reshape only adds dimensions of 1, or only drops dimensions of 1
+/// that the broadcast added
 fn reshape_of_broadcast(s: &Site) -> Vec<Expr> {
     let (from, to) = (s.dims_of(s.arg(0)), &s.ty().dims);
     let mut out = vec![];
@@ -181,7 +182,8 @@ fn transpose_of_merged(s: &Site) -> Vec<Expr> {
     s.find(s.arg(0), |op| (*op == Op::Reshape).then_some(())).filter_map(before).collect()
 }
 
-/// For each dimension of `merged`, the adjacent dimensions of `dims` that it is the product of.
+/// Returns, for each dimension of `merged`, the range of adjacent dimensions of `dims` whose product it is. `None` if
+/// such ranges do not exist, or do not cover `dims`.
 pub fn merged_groups(dims: &[Dim], merged: &[Dim]) -> Option<Vec<Range<usize>>> {
     let (mut groups, mut start) = (vec![], 0);
     for whole in merged {
@@ -192,7 +194,7 @@ pub fn merged_groups(dims: &[Dim], merged: &[Dim]) -> Option<Vec<Range<usize>>> 
     (start == dims.len()).then_some(groups)
 }
 
-/// f(transpose(x), transpose(y)) => transpose(f(x, y)), for operands moved in the same way, and splats
+/// f(transpose(x), transpose(y)) => transpose(f(x, y)), where each operand is moved in the same way or is a splat
 fn map_before_motion(s: &Site) -> Vec<Expr> {
     let Op::Map(f) = s.op() else { return vec![] };
     let Some(lead) = s.node.args.iter().position(|&a| s.splat(a).is_none()) else { return vec![] };
@@ -215,7 +217,8 @@ fn map_before_motion(s: &Site) -> Vec<Expr> {
     out
 }
 
-/// f(broadcast(x), broadcast(y)) => broadcast(f(x, y)): f is computed before the values are repeated
+/// f(broadcast(x), broadcast(y)) => broadcast(f(x, y)), where each operand is repeated in the same way or is a splat: f
+/// is computed before the values are repeated
 fn map_before_broadcast(s: &Site) -> Vec<Expr> {
     let Op::Map(f) = s.op() else { return vec![] };
     let Some(lead) = s.node.args.iter().position(|&a| s.splat(a).is_none()) else { return vec![] };
@@ -241,7 +244,8 @@ fn map_before_broadcast(s: &Site) -> Vec<Expr> {
     out
 }
 
-/// transpose(x * c) => transpose(x) * c: a scale after a motion can move on into a contraction
+/// transpose(x * c) => transpose(x) * c, where c is a splat: `scale-into-contract` can then move the scale c past a
+/// contraction that reads the result
 fn scale_behind(s: &Site) -> Vec<Expr> {
     let behind = |(_, n): ((), &super::language::ENode)| {
         let c = s.splat_tensor(n.args[1]).filter(|_| s.splat(n.args[0]).is_none())?;

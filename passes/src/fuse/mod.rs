@@ -1,12 +1,13 @@
 //! kernels  =>  fewer, larger kernels: the cheapest legal fusions of producers with consumers that the search finds
 //!
-//! Maps that are free to recompute are inlined into their consumers first. This can cost a launch where the map's
-//! producer, the map and its consumers could have become one kernel. The remaining program is divided into regions,
-//! between which nothing can be fused. For each region, `search` looks for the fusions with the least estimated time to
-//! move words and execute operations (`cost`). Equal regions, such as those of repeated layers, are searched once. If
-//! the search finds nothing better, the rules are applied in order (`rules`). Finally, a function that narrows a
-//! reduction's result before it is padded is fused into the reduction (`padding`). Programs of more than `STEPS_MAX`
-//! steps are processed in parts, so that the compile time stays linear in their length.
+//! First, index maps are inlined into their consumers, and other maps into a map that is their only consumer. This can
+//! cost a launch where the map's producer, the map and its consumers could have become one kernel. The remaining
+//! program is divided into regions, between which nothing is fused. For each region, `search` looks for the fusions
+//! with the least estimated time to move words, execute operations and launch kernels (`cost`). Equal regions, such as
+//! those of repeated layers, are searched once. If the resulting program does not cost less than the result of applying
+//! the rules in order (`rules`), that result is used instead. Finally, a function that narrows a reduction's result
+//! before it is padded is fused into the reduction (`padding`). Programs of more than `STEPS_MAX` steps are processed
+//! in parts, so that the compile time stays linear in their length.
 
 mod cost;
 mod moves;
@@ -29,16 +30,16 @@ use search::Way;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-/// Maximum number of programs that are explored for a region.
+/// Once the search of a region has reached this many programs, it applies no moves to further ones.
 const STATES_MAX: usize = 200;
 
-/// Longer programs are rewritten in parts, because each rewrite takes time proportional to the length of its program.
+/// Programs of more steps are rewritten in parts, because a rewrite takes time proportional to the program's length.
 const STEPS_MAX: usize = 4096;
 
 /// Number of steps of a part. Nothing is fused across the ends of a part.
 const PART_STEPS: usize = 128;
 
-/// The best fusion found for each region, by the region's key.
+/// The best sequence of fusions found for each region, by the region's key.
 type Ways = HashMap<String, Way>;
 
 pub fn run(module: &mut Module, rewrites: &mut Rewrites) -> Result<()> {
@@ -52,7 +53,7 @@ pub fn run(module: &mut Module, rewrites: &mut Rewrites) -> Result<()> {
     })
 }
 
-/// Applies the rules, unless the search finds a cheaper program.
+/// Applies the rules, or the fusions that the search finds if their program costs less; then applies `padding`.
 fn fuse(program: &mut Program, costs: &Costs, rewrites: &mut Rewrites, known: &mut Ways) -> Result<()> {
     let [mut ruled, mut searched] = [program.clone(), program.clone()];
     let [mut by_rules, mut by_search] = [rewrites.trial(), rewrites.trial()];

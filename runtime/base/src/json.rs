@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Display, Write};
 
-/// A JSON value. Members of objects keep their order, so that equal reports have equal texts.
+/// A JSON value. Objects keep the order of their members, so that the same value is always written as the same text.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Json {
     /// The value `null`, which also represents `None`.

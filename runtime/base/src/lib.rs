@@ -1,6 +1,7 @@
 //! Definitions that compiler and runtime share: dimensions, types, tensors, errors, plan, host operations, CPU levels
 //!
-//! The runtime, the IR and the passes build on this crate and share nothing else. It accesses no file and no device.
+//! This is the only crate on which the runtime, the IR and the passes all depend, apart from external libraries. It
+//! accesses no file and no device.
 
 pub mod compare;
 pub mod cpu;

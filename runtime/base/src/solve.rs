@@ -1,8 +1,8 @@
 //! [batch, past + seq], [batch, seq]  =>  batch = size; seq = size; past = size - seq
 //!
 //! Determines which dimension of which input gives a symbol its value. A dimension that is a bare symbol is preferred
-//! to an expression, and an earlier input to a later one. The other dimensions must agree with the values that are
-//! found.
+//! to an expression, and the first bare symbol to later ones. An expression is solved for a symbol once this symbol is
+//! its only unknown. Callers check that all other dimensions agree with the values.
 
 use crate::Dim;
 use crate::dim::Symbol;
@@ -25,7 +25,8 @@ pub struct Source {
 }
 
 impl Source {
-    /// The symbol's value if the dimension has this size; `None` if no non-negative integer gives that size.
+    /// Returns the symbol's value if the dimension has this size; `known` returns the values of other symbols. `None`
+    /// if no non-negative integer gives that size, or if `rest` has no value.
     pub fn value(&self, size: i64, known: &dyn Fn(&str) -> Option<i64>) -> Option<i64> {
         let rest = self.rest.eval_named(known).ok()?;
         let multiple = size.checked_sub(rest)?;
@@ -39,8 +40,8 @@ impl Source {
     }
 }
 
-/// Maximum number of passes over the dimensions. A chain of expressions that depend on each other needs at most as many
-/// passes as its length; no exporter writes longer chains.
+/// Maximum number of passes over the expressions. A chain in which each expression needs the symbol of the next one
+/// takes at most one pass per expression; symbols of longer chains may get no source.
 const ROUNDS_MAX: usize = 16;
 
 /// The sources of all symbols that are `wanted` and that the dimensions determine, in the order of evaluation.

@@ -106,7 +106,7 @@ struct PortText {
     port: Box<sdx_port>,
 }
 
-// SAFETY: the pointers point into strings owned by the same value, which are never modified.
+// SAFETY: the pointers point into strings and arrays that the same value owns and never modifies.
 unsafe impl Send for sdx_model {}
 // SAFETY: as above.
 unsafe impl Sync for sdx_model {}
@@ -154,19 +154,19 @@ unsafe fn load_options(given: *const sdx_load_options) -> Result<LoadOptions> {
         trust = unsafe { Trust::file() };
     }
     if !given.pin.is_null() {
-        // SAFETY: the pin is a C string.
+        // SAFETY: the caller passes a C string as the pin.
         trust = trust.or(Trust::pin(unsafe { text(given.pin, "sdx_load_options.pin") }?)?);
     }
     if !given.key.is_null() {
-        // SAFETY: the key is a C string.
+        // SAFETY: the caller passes a C string as the key.
         trust = trust.or(Trust::key(unsafe { text(given.key, "sdx_load_options.key") }?)?);
     }
     let mut load = LoadOptions::new(trust).selftest(given.no_selftest == 0).copied(given.copied != 0);
     if !given.device.is_null() {
-        // SAFETY: the device is a C string.
+        // SAFETY: the caller passes a C string as the device.
         load = load.device(unsafe { text(given.device, "sdx_load_options.device") }?.parse()?);
     }
-    // SAFETY: the caller guarantees that the context remains.
+    // SAFETY: the caller keeps the context until the model and everything made from it is freed.
     load = unsafe { load.cuda_context(given.cuda_context) };
     Ok(load.verify(match given.verify {
         0 => Verify::Full,
@@ -239,7 +239,8 @@ pub unsafe extern "C" fn sdx_model_from_bytes(
     model: *mut *mut sdx_model,
 ) -> *mut sdx_error {
     guard(|| {
-        // The owner of the memory is created first, so that the memory is released whichever argument is wrong.
+        // The owner of the memory is created before any error is returned, so that the memory is released whichever
+        // argument is wrong.
         // SAFETY: the caller passes `bytes` bytes at `data`, valid until `release` or, without it, for this call.
         let given = unsafe { slice(data.cast::<u8>(), bytes, "data") };
         let foreign = Foreign { data: data.cast(), bytes, release, user };

@@ -54,7 +54,7 @@ struct Held {
 
 impl AsRef<[u8]> for Held {
     fn as_ref(&self) -> &[u8] {
-        // SAFETY: the object is immutable, and lives as long as this reference to it.
+        // SAFETY: `start` and `len` describe the content of `_object`, which is immutable and lives as long as `self`.
         unsafe { std::slice::from_raw_parts(self.start as *const u8, self.len) }
     }
 }

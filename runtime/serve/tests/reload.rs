@@ -1,4 +1,4 @@
-//! a model file is replaced  =>  the server loads and tests the new model while the old one serves; no request fails
+//! a file is replaced, or a request loads or unloads a model  =>  the served models change; no accepted request fails
 
 #[path = "../../tests/common/mod.rs"]
 mod artifacts;
@@ -13,7 +13,7 @@ use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Returns one of two versions of a model, which applies y = 2x + 1 once or twice.
+/// Returns a model that applies y = 2x + 1 once or, if `twice`, two times.
 fn version(twice: bool) -> Builder {
     let mut b = Builder::new();
     b.symbol("batch", SymbolKind::Input, 1, Some(100));
@@ -36,7 +36,7 @@ fn expected(twice: bool) -> Vec<f32> {
     rows_data(1, 0).into_iter().map(|x| if twice { once(once(x)) } else { once(x) }).collect()
 }
 
-/// Writes a new file next to the old one and renames it to the old name, as the compiler does.
+/// Replaces a file as the compiler does: writes a new file next to it and renames the new file to the old name.
 fn replace(model: &Builder, path: &Path) {
     let beside = path.with_extension("new");
     model.write(&beside);
@@ -72,7 +72,7 @@ fn a_renamed_file_is_served_without_a_request_that_fails() {
                 while !stop.load(std::sync::atomic::Ordering::Relaxed) {
                     let answer = server.post_json(INFER, &rows_request(1, 0));
                     let version: u64 = answer.json()["model_version"].as_str().unwrap().parse().unwrap();
-                    // Odd versions apply the function once, even ones twice; every answer matches its version.
+                    // Odd versions apply the function once, even ones twice; an answer must match the version in it.
                     assert_eq!(answer.numbers(), both[1 - (version % 2) as usize], "{}", answer.text());
                     n += 1;
                 }
@@ -89,7 +89,7 @@ fn a_renamed_file_is_served_without_a_request_that_fails() {
             assert!(client.join().unwrap() > 10);
         }
     });
-    // Without a signal, the server notices the change when it next checks its files, once a second.
+    // The server checks its files for changes once a second, so it notices this change without a signal.
     replace(&version(true), &path);
     wait_for_version(&server, "12");
     let metrics = server.get("/metrics").text();

@@ -16,7 +16,7 @@ pub type Mutate = fn(&[u8], &mut Random) -> Vec<u8>;
 
 /// A function for the fuzzer to call, and how inputs for it are made.
 pub struct Target {
-    /// Name on the command line, and of the folder with its corpus.
+    /// Name on the command line; the kept corpus is the file `testdata/corpora/NAME.bin`.
     pub name: &'static str,
     /// Describes the bytes that the target reads.
     pub about: &'static str,
@@ -24,9 +24,9 @@ pub struct Target {
     pub run: fn(&[u8]),
     /// Changes an input without destroying its structure; absent if the fuzzer's own changes suffice.
     pub mutate: Option<Mutate>,
-    /// Maximum number of bytes of an input.
+    /// Maximum number of bytes of an input; the fuzzer does not run longer inputs.
     pub bytes_max: usize,
-    /// Returns the inputs with which fuzzing begins.
+    /// Returns the inputs with which fuzzing begins, besides the kept corpus.
     pub seeds: fn() -> Vec<Vec<u8>>,
 }
 
@@ -106,7 +106,7 @@ pub static TARGETS: &[Target] = &[
     },
 ];
 
-/// Returns the target of this name.
+/// Returns the target with this name; `None` if there is none.
 pub fn target(name: &str) -> Option<&'static Target> {
     TARGETS.iter().find(|target| target.name == name)
 }

@@ -1,4 +1,4 @@
-//! seed  =>  random draws, and tensors of every element type with ordinary values and edge cases
+//! seed  =>  random draws, and tensors of floats, integers and bools with ordinary values and edge cases
 
 use half::{bf16, f16};
 use sardonyx_base::{DType, Tensor, minifloat, packed};
@@ -46,16 +46,16 @@ impl Random {
     }
 }
 
-/// Kind of the values that a tensor holds. Integers are arbitrary unless they are indices.
+/// Kind of the values that a tensor holds. For integers and bools, all kinds except `Below` allow any value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Values {
-    /// Any value: infinities, NaN, both zeros, subnormals, the largest finite numbers.
+    /// Any value, including infinities, NaN, both zeros, subnormals and the largest finite numbers.
     Any,
-    /// Any value but NaN, whose bits a narrow float need not keep.
+    /// Any value except NaN: `convert {bits}` need not keep the bits of a NaN that is narrower than f32.
     Numbers,
-    /// Floats with magnitudes from 1/2 to 3/2, whose sums and products stay in range.
+    /// Floats with magnitudes from 1/2 to 3/2, to keep sums and products in range.
     Near1,
-    /// Floats with magnitudes up to 2¹⁶, for which the error of the sine is bounded, and some special values.
+    /// Floats with magnitudes up to 2¹⁶, for which the error of sine and cosine is bounded, infinities and NaN.
     Angles,
     /// Integers from 0 up to, but not including, this number.
     Below(i64),

@@ -1,4 +1,4 @@
-//! With many clients at once, over every interface, each answer is bitwise equal to that of a run without a server
+//! many clients at once, five interfaces  =>  each embedding is bitwise equal to that of a session without a server
 
 use crate::common::Server;
 use crate::common::grpc::{Sender, call, connect};
@@ -34,7 +34,7 @@ pub fn alone(session: &Session, ids: &[i64]) -> Vec<f32> {
 }
 
 /// Returns the embedding that the server computes. The number of the request selects one of five interfaces: OpenAI's
-/// with numbers or base64, KServe's over gRPC, in JSON or in binary.
+/// API with numbers or with base64, or KServe's protocol over gRPC, over HTTP with JSON, or over HTTP with binary data.
 fn served(server: &Server, grpc: &mut Grpc, request: usize, ids: &[i64]) -> Vec<f32> {
     let dims = [1, ids.len()];
     if request % 5 < 2 {
@@ -122,6 +122,7 @@ impl Grpc {
 }
 
 /// Sends requests from all clients to servers with one session and with two, and compares each answer with [`alone`].
+/// Each server must compute more than two texts per call on average.
 fn check_bits(precision: Precision, requests: usize) {
     let folder = tempfile::tempdir().unwrap();
     let path = embedder(folder.path(), "minilm.sdx", Pooling::Mean, precision);

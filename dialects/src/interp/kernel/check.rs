@@ -1,4 +1,4 @@
-//! kernel  =>  E0901 if a reference, type or level in it is invalid, E0107 if the interpreter does not support a type
+//! kernel  =>  E0901 if a reference, rank, constant, type or level in it is invalid, E0107 if a type is unsupported
 
 use super::super::numbers::{check_dtype, int_range};
 use crate::flow::kernel::{Body, Kernel, Level, Memlet, Statement, Store};
@@ -6,7 +6,8 @@ use crate::scalar::ReduceFn;
 use sardonyx_base::dim::Symbol;
 use sardonyx_base::{DType, Dim, Error, Result};
 
-/// Checks everything that `Kernel::levels` and the evaluation rely on without checking again.
+/// Checks what `Kernel::levels` and the evaluation assume: references to statements, containers and variables, ranks,
+/// constants, types, and the levels of stored values. The evaluation itself checks operands and the values of indices.
 pub fn check_form(kernel: &Kernel) -> Result<()> {
     for (k, statement) in kernel.body.iter().enumerate() {
         check_statement(kernel, k, statement).map_err(|e| e.node(format!("statement ${k}")))?;
@@ -69,7 +70,8 @@ fn check_memlet(kernel: &Kernel, memlet: &Memlet, rank: usize, k: usize) -> Resu
     memlet.index.iter().try_for_each(|d| check_symbols(kernel, d, k))
 }
 
-/// Checks that the iteration variables (`%i`) exist and that the values (`$k`) are earlier integer or bool statements.
+/// Checks the symbols of an index expression of statement `k`: each iteration variable (`%i`) must exist, and each
+/// statement (`$v`) must precede statement `k` and be an integer or a bool.
 fn check_symbols(kernel: &Kernel, dim: &Dim, k: usize) -> Result<()> {
     for symbol in dim.symbols() {
         let ok = match symbol {
@@ -84,7 +86,7 @@ fn check_symbols(kernel: &Kernel, dim: &Dim, k: usize) -> Result<()> {
     Ok(())
 }
 
-/// The type of a statement that must precede statement `k`.
+/// Returns the type of a statement, which must precede statement `k`. Errors: E0901 if it does not.
 fn earlier(kernel: &Kernel, statement: usize, k: usize) -> Result<DType> {
     if statement >= k {
         return Err(Error::defect(format!("${statement} is used before it has a value")));

@@ -1,4 +1,4 @@
-//! Warpgroup tiles: the PTX for Hopper, executed, agrees with the interpreter, and its synchronisation is necessary
+//! Warpgroup tiles: the PTX for Hopper, executed in ptxvm, agrees with the interpreter, and needs its synchronisation
 
 use crate::launch::{Case, Fill, Outcome};
 use crate::problem::{After, Lie, PLAIN, Problem};
@@ -11,7 +11,7 @@ use sardonyx_kernels::ptx::gemm::warpgroups::TILES;
 
 const SMALL: Problem = Problem { dtype: DType::BF16, sizes: [128, 64, 256], ..PLAIN };
 
-/// A constant of bf16, packed for GPUs.
+/// A product of bf16 operands with f32 result, where B is a constant packed for GPUs in panels of 128 columns.
 const PACKED: Problem = Problem { widened: true, fixed: true, sizes: [128, 128, 256], b: Lie::Chunks(128), ..PLAIN };
 
 fn close(p: Problem, shape: &'static Shape, fill: Fill) -> Outcome {
@@ -50,7 +50,8 @@ fn extents_around_the_tiles() {
     }
 }
 
-/// Constants that bulk copies fetch: runs of a chunk or of a whole tile, one or two products, columns beyond the last.
+/// Bulk copies fetch constant operands B, in panels narrower than, as wide as, or wider than the tile. There are one or
+/// two products, and some tiles extend beyond the last column.
 #[test]
 fn packed_constants() {
     for (turn, shape) in TILES.iter().enumerate() {
@@ -81,7 +82,8 @@ fn packed_constants() {
     }
 }
 
-/// If the protocol of bulk copies is changed, the simulator reports a finding or the values are wrong.
+/// Each of these changes to the PTX causes a finding or a wrong result: another number of bytes copied or announced,
+/// another number of arrivals, an announcement or a copy left out, a swizzled descriptor, a transposed operand.
 #[test]
 fn what_orders_bulk_copies_is_needed() {
     let case = Case::new(Problem { sizes: [64, 64, 512], b: Lie::Chunks(64), ..PACKED }, Fill::Whole);
@@ -108,7 +110,8 @@ fn what_orders_bulk_copies_is_needed() {
     }
 }
 
-/// The number of rows is known only at launch; the entry point has variants for few rows and for few blocks.
+/// The number of rows is known only at launch. The PTX of the kernel contains code for three tiles: for launches with
+/// few rows, for those with few blocks, and for all others.
 #[test]
 fn open_rows() {
     let packed = Problem { symbolic: true, b: Lie::Chunks(128), ..PACKED };
@@ -132,7 +135,8 @@ fn open_rows() {
     }
 }
 
-/// The predicted traffic of a launch equals the traffic that its instructions request, and there are no bank conflicts.
+/// The predicted number of sectors of each buffer is within 2 % of the number that the simulator counts, and there are
+/// no bank conflicts in shared memory.
 #[test]
 fn sectors_and_banks() {
     for (a, b) in [(Lie::K(0), Lie::K(0)), (Lie::K(0), Lie::Rows(0)), (Lie::Rows(0), Lie::Rows(0))] {
@@ -145,7 +149,9 @@ fn sectors_and_banks() {
     }
 }
 
-/// Kernels of other types, with misaligned columns or for older devices use the tiles of warps instead of warpgroups.
+/// The compiler plans no warpgroups for older devices, other types, operands that are not contiguous or not aligned to
+/// 16 bytes, at most half as many rows as the smallest tile has, constants in panels of another depth, or constants of
+/// which some tiles would not be full.
 #[test]
 fn what_warpgroups_do_not_take() {
     let is_taken = |p: Problem, target: &str| {
@@ -167,7 +173,8 @@ fn what_warpgroups_do_not_take() {
     check(&case, &case.run_on_hopper(None, &|text| text), Fill::Whole, "columns at odd places");
 }
 
-/// If any step of the protocol of the ring of stages is removed or changed, the simulator reports a finding.
+/// Each of these changes to the synchronisation of the ring of stages makes the simulator report a finding of an
+/// expected kind.
 #[test]
 fn what_orders_the_ring_is_needed() {
     let case = Case::new(Problem { sizes: [64, 64, 512], ..SMALL }, Fill::Whole);
@@ -191,8 +198,9 @@ fn what_orders_the_ring_is_needed() {
     }
 }
 
-/// Each of these changes to the PTX causes a finding or a wrong result: a group that is not committed, a transposed or
-/// negated operand, another swizzle pattern, a descriptor that starts 32 bytes later, another element type.
+/// Each of these changes to the PTX except the last causes a finding or a wrong result: a group that is not committed,
+/// a transposed or negated operand, another swizzle pattern, a descriptor that starts 32 bytes later, another element
+/// type.
 #[test]
 fn changes_are_noticed() {
     let case = Case::new(Problem { sizes: [64, 64, 512], ..SMALL }, Fill::Whole);
@@ -215,8 +223,7 @@ fn changes_are_noticed() {
             text.replace(from, to)
         });
         let is_noticed = !outcome.report.findings.is_empty() || outcome.values != expected;
-        // `test_wait` in place of `try_wait` gives an equivalent loop, so this change is the only one that is not
-        // noticed.
+        // The last change is not noticed: `test_wait` in place of `try_wait` gives an equivalent loop.
         assert_eq!(is_noticed, to != "mbarrier.test_wait", "{from} => {to}");
     }
 }

@@ -1,4 +1,4 @@
-//! Elementwise chains, broadcasts, gathers, guarded loads
+//! Kernels without reductions: elementwise chains, broadcasts, transposes, computed indices, gathers, guarded loads
 
 use crate::build::Builder;
 use crate::check;
@@ -62,7 +62,8 @@ fn transposes_and_strides() {
     check(vec![Case::new("transpose", b.0, &[("s", 33)]).exact(), Case::new("steps", steps.0, &[]).exact()]);
 }
 
-/// Transposes: square blocks that are transposed in vector registers, and the remaining rows and columns at the edges.
+/// Checks transposed operands, which CPU kernels transpose in square blocks in vector registers, and the rows and
+/// columns that fill no block.
 #[test]
 fn transposes_in_squares() {
     let mut cases = vec![];
@@ -126,7 +127,7 @@ fn guards_keep_loads_inside() {
     let y = b.guarded(DType::F32, &["3", "s"], &["%0", "%1 - 13"], Some(second));
     let z = b.apply(ScalarFn::Select, &[first, x, y]);
     b.store(z, &["3", "13 + s"], &["%0", "%1"]);
-    // Concatenation along the outer dimension.
+    // Concatenation along the outermost dimension.
     let mut outer = Builder::new(&["5", "21"], &[]);
     let i = outer.index("%0");
     let edge = outer.constant(2.0, DType::I64);
@@ -136,7 +137,7 @@ fn guards_keep_loads_inside() {
     let y = outer.guarded(DType::I8, &["3", "21"], &["%0 - 2", "%1"], Some(second));
     let z = outer.apply(ScalarFn::Select, &[first, x, y]);
     outer.store(z, &["5", "21"], &["%0", "%1"]);
-    // A guarded index that would be out of range otherwise, and one element broadcast to all lanes.
+    // An index that is out of range where the guard is false, and a guarded load that is broadcast to all lanes.
     let mut index = Builder::new(&["20"], &[]);
     let i = index.index("%0");
     let edge = index.constant(9.0, DType::I64);

@@ -1,7 +1,7 @@
-//! steps of a call, with figures of each  =>  an HTML file that shows them as a graph, in a table, and in the arena
+//! steps of a call, with figures of each  =>  an HTML file: graph and table of the steps, roofline plot, arena
 //!
-//! The file is self-contained: drawings are inline, and their coordinates are computed here. A short script links a
-//! step with its box, its point under the roofline and its ONNX nodes.
+//! The file is self-contained: drawings are inline, and their coordinates are computed here. A short script highlights
+//! the chosen step in the graph, the roofline plot and the table, and lists its figures and ONNX nodes.
 
 mod layers;
 mod layout;
@@ -13,88 +13,88 @@ use std::collections::BTreeMap;
 
 /// The content of an HTML file.
 pub struct Page {
-    /// The title, and the name of the browser's window.
+    /// Title of the page and of the browser's window.
     pub title: String,
-    /// The words for a step and for several: `launch` and `launches`.
+    /// The word for a step, in the singular and in the plural, such as `launch` and `launches`.
     pub words: [&'static str; 2],
     /// Names and values above the drawings.
     pub figures: Vec<(&'static str, String)>,
     /// Columns of the table, besides number, name, class and ONNX nodes.
     pub columns: Vec<Column>,
-    /// The steps in their order.
+    /// The steps in order of execution.
     pub steps: Vec<Step>,
-    /// Pairs of a step and a later one that reads what it writes.
+    /// Pairs of indices into `steps`: a step, and a later step that reads a buffer that the first one writes.
     pub edges: Vec<(usize, usize)>,
     /// The repeated layer, which is drawn once; `None` if nothing repeats.
     pub layers: Option<Layers>,
     /// Buffers in the arena whose offset and size are known.
     pub blocks: Vec<Block>,
-    /// The limits of the device; `None` if the page is of no device.
+    /// The limits of the device; `None` if the page describes no device and has no roofline plot.
     pub roofline: Option<Roofline>,
 }
 
-/// A column of numbers.
+/// A column of numbers in the table of steps.
 pub struct Column {
-    /// Name of the numbers in the page's data.
+    /// Key of the numbers in the JSON data of the page.
     pub key: &'static str,
-    /// Heading, with the unit.
+    /// Heading, with the unit if there is one.
     pub label: &'static str,
     /// Number of decimals.
     pub decimals: usize,
-    /// Whether the numbers were measured, which are set in italics.
+    /// Whether the numbers were measured; measured numbers are set in italics.
     pub is_measured: bool,
 }
 
-/// A step.
+/// A step of a call.
 pub struct Step {
-    /// Symbol of the kernel, or name of the host operation.
+    /// Symbol of the kernel, or name of another operation: a copy, a binding or a host operation.
     pub name: String,
-    /// Class of the kernel, such as `contract`, or `host`.
+    /// Class of the kernel, such as `contract`; `host` if the step launches no kernel.
     pub class: String,
     /// ONNX nodes that the step computes.
     pub origins: Vec<String>,
     /// A number for each column; null where it is unknown.
     pub values: Vec<Json>,
-    /// Its place under the roofline.
+    /// Figures for the roofline plot; `None` if they are unknown.
     pub point: Option<Point>,
 }
 
-/// What a step computes and moves, and for how long.
+/// Operations, memory traffic and times of a step.
 pub struct Point {
     /// Number of floating-point operations.
     pub operations: f64,
-    /// Bytes that are moved.
+    /// Number of bytes moved to and from memory.
     pub bytes: f64,
     /// Predicted time in microseconds.
     pub predicted_us: f64,
-    /// Measured time in microseconds.
+    /// Measured time in microseconds; `None` if the step was not measured.
     pub measured_us: Option<f64>,
 }
 
 /// The limits of a device.
 pub struct Roofline {
-    /// Peak operations per second.
+    /// Peak number of floating-point operations per second.
     pub operations_per_s: f64,
     /// Memory bandwidth in bytes per second.
     pub bytes_per_s: f64,
-    /// A sentence that says where the points come from.
+    /// A sentence that says whether the times of the points are predicted or measured.
     pub source: &'static str,
 }
 
-/// A buffer in the arena, from the first step that uses it to the last.
+/// A buffer in the arena, with its live range. Indices of steps count those that were passed to `blocks`.
 pub struct Block {
     /// Index of the first step that uses the buffer.
     pub first: usize,
     /// Index of the last step that uses the buffer.
     pub last: usize,
-    /// Offset in the arena, in bytes.
+    /// Offset from the start of the arena, in bytes.
     pub offset: i64,
     /// Size in bytes.
     pub bytes: i64,
 }
 
-/// Returns the pairs of a step and a later one that reads what it writes, given the buffers that each step reads and
-/// those that it writes.
+/// Returns the pairs of a step and a later step that reads a buffer which the first one was the last to write, given
+/// the buffers that each step reads and those that it writes.
 pub fn edges(accesses: impl Iterator<Item = [Vec<usize>; 2]>) -> Vec<(usize, usize)> {
     let mut writers: BTreeMap<usize, usize> = BTreeMap::new();
     let mut edges = vec![];
@@ -105,8 +105,8 @@ pub fn edges(accesses: impl Iterator<Item = [Vec<usize>; 2]>) -> Vec<(usize, usi
     edges
 }
 
-/// Returns the buffers in the arena, given the buffers of each step. `place` returns the offset and the size of a
-/// buffer; `None` if it is elsewhere, or if either is unknown.
+/// Returns the buffers in the arena, given the buffers that each step uses. `place` returns the offset and the size of
+/// a buffer in bytes; `None` if the buffer is not in the arena, or if its offset or size is unknown.
 pub fn blocks(steps: impl Iterator<Item = Vec<usize>>, place: impl Fn(usize) -> Option<(i64, i64)>) -> Vec<Block> {
     let mut used: BTreeMap<usize, [usize; 2]> = BTreeMap::new();
     for (at, buffers) in steps.enumerate() {
@@ -157,7 +157,7 @@ impl Page {
             ("TWO", if self.roofline.is_some() { " class=\"two\"".into() } else { String::new() }),
             ("ROOFLINE", roofline),
             ("ARENA", svg::arena(self)),
-            // Nothing that the model says can then end the script element, or begin a comment in it.
+            // Without `<`, no text of the model can end the script element or begin a comment in it.
             ("DATA", self.data().to_string().replace('<', "\\u003c")),
         ];
         parts.iter().fold(PAGE.to_string(), |page, (name, text)| page.replace(&format!("{{{{{name}}}}}"), text))
@@ -182,7 +182,8 @@ impl Page {
         }
     }
 
-    /// Returns the edges between drawn steps, as indices into `shown`, without those from a layer to its repetition.
+    /// Returns the edges between drawn steps, as sorted pairs of indices into the result of `shown`. An edge between
+    /// two repetitions of a layer is left out unless the drawn step of its target follows that of its source.
     fn edges_shown(&self) -> Vec<(usize, usize)> {
         let shown = self.shown();
         let number = |step: usize| shown.binary_search(&self.drawn(step)).ok();
@@ -224,7 +225,7 @@ fn capital(word: &str) -> String {
     chars.next().map_or(String::new(), |first| first.to_uppercase().chain(chars).collect())
 }
 
-/// Escapes a text for HTML or SVG, and the braces of a part of the page.
+/// Escapes a text for HTML or SVG. `{` is escaped too, so that no text looks like a placeholder such as `{{TITLE}}`.
 pub fn escaped(text: &str) -> String {
     let escape = |c: char| match c {
         '&' => "&amp;".to_string(),

@@ -1,5 +1,5 @@
-//! Decodes integer add, sub, mul, mad, div, rem, min, max, abs, neg, sad, dp4a, dp2a, also with carries; for float
-//! types, calls `float` or `half`
+//! Decodes integer add, sub, mul, mad, mul24, mad24, div, rem, min, max, abs, neg, sad, dp4a and dp2a, and the forms of
+//! add, sub and mad that set or use the carry flag; for float types, calls `float` or `half`
 
 use super::mods::Mods;
 use super::program::{Op, Regs};
@@ -28,7 +28,8 @@ fn is_float(d: &mut Decoder, ty: Ty) -> bool {
     float
 }
 
-/// Emits `word` for types of 16 and 32 bits, or `double` for types of 64 bits; 16-bit results are truncated.
+/// Emits `word` for types of 16 and 32 bits, or `double` for types of 64 bits. For types of 16 bits, operands are
+/// extended to 32 bits, and the result is truncated to 16.
 fn by_width(
     d: &mut Decoder,
     ops: &[Operand],

@@ -1,7 +1,8 @@
 //! The arithmetic of single instructions: source registers  =>  destination registers, each of 32 lanes
 //!
 //! Scalar functions work on one lane and are inlined into the executor's loop over lanes; functions that mix lanes take
-//! whole registers. No function here depends on memory, findings or time.
+//! the registers of all lanes. `counting` is the exception: it counts the memory transactions of an access from its
+//! addresses. No function of these modules accesses simulated memory or reports findings.
 
 pub mod convert;
 pub mod counting;

@@ -1,9 +1,9 @@
 //! a constant packed in chunks of 16 bytes along K  =>  bulk copies of its tiles, in the layout that `wgmma` reads
 //!
-//! A panel of `width` columns stores, for each group of eight k, a chunk of 16 bytes of every column. A tile in shared
-//! memory has the same order, for its own columns. Therefore the chunks of one panel and one group of k that belong to
-//! a tile are contiguous (a run of bytes) both in memory and in the tile, and one bulk copy fetches them. If the tile
-//! is as wide as the panels, the whole tile is one run.
+//! A panel of `width` columns stores, for each group of eight consecutive k, a chunk of 16 bytes of every column. A
+//! tile in shared memory has the same order, for its own columns. Therefore the chunks of one panel and one group of k
+//! that belong to a tile are contiguous (a run of bytes) both in memory and in the tile, and one bulk copy fetches
+//! them. If the tile is as wide as the panels, the whole tile is one run.
 
 use super::copy::{in_panels, log2, shift};
 use super::operand::Operand;
@@ -13,7 +13,7 @@ use crate::cx::Cx;
 use crate::def::*;
 use crate::eval::Point;
 
-/// Bytes of a chunk: eight k of one column.
+/// Bytes of a chunk: eight consecutive 16-bit elements of one column.
 const CHUNK_BYTES: i64 = 16;
 
 /// The bulk copies of one operand: the i-th of the copying threads copies the i-th run of each tile.
@@ -30,7 +30,9 @@ pub struct Chunks {
 }
 
 impl Chunks {
-    /// Returns whether bulk copies can fetch an operand's tiles: all tiles are full, along k and within the panels.
+    /// Returns whether bulk copies can fetch an operand's tiles. The panels must store chunks of `CHUNK_DEPTH` k, and
+    /// the extent of K must be a constant multiple of the k tile. The width of a tile must divide that of a panel, or
+    /// be a multiple of it that divides the constant extent of N.
     pub fn fit(def: &KernelDef, operand: &Operand, gemm: &Gemm) -> bool {
         let Some(panels) = operand.panels.filter(|panels| panels.depth == CHUNK_DEPTH) else { return false };
         let (width, rows) = (panels.width, operand.rows);
@@ -58,7 +60,7 @@ impl Chunks {
         };
         let runs = asm.int(n_runs, Ty::I32);
         let takes_part = asm.cmpi(CmpI::Ult, number, runs);
-        // Index of the run's group of k in the tile, and index of its panel.
+        // Indices, within the tile, of the run's group of k and of its panel.
         let within = asm.int(n_chunks - 1, Ty::I32);
         let chunk = asm.bin(Bin::AndI, number, within);
         let panel = shift(asm, Bin::ShRUI, number, log2(n_chunks));

@@ -11,15 +11,15 @@ use sardonyx_base::{DType, Dim};
 use sardonyx_dialects::flow::kernel::Class;
 use sardonyx_dialects::flow::sparse::TILE_ROWS;
 
-/// Work of one block: `m` rows by `n` columns, `k_bytes` of each row at a time, by a grid of warps. Two contractions
-/// that share a block have half of the columns each.
+/// Shape of the tile that one block computes with a grid of warps, one k tile (a part of K) after another. Two
+/// contractions that share a block have half of the columns each.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Shape {
     /// Number of rows of the tile.
     pub m: i64,
     /// Number of columns of the tile, over all contractions that share it.
     pub n: i64,
-    /// Bytes along K of each row of a k tile.
+    /// Bytes of each row of A in a k tile.
     pub k_bytes: i64,
     /// Number of warps along the rows.
     pub warps_m: i64,
@@ -39,7 +39,7 @@ const fn sliced(m: i64, n: i64, k_bytes: i64, warps: (i64, i64), stages: i64, sl
     Shape { slices, ..shape(m, n, k_bytes, warps, stages) }
 }
 
-/// Shapes of tiles, the largest first. All fit into 48 KiB of shared memory.
+/// Shapes of tiles, the largest first, but those of `FEW` rows last. All fit into 48 KiB of shared memory.
 pub static SHAPES: &[Shape] = &[
     shape(128, 128, 64, (2, 4), 3),
     shape(128, 64, 64, (2, 2), 4),
@@ -51,26 +51,28 @@ pub static SHAPES: &[Shape] = &[
     shape(16, 64, 128, (1, 4), 4),
 ];
 
-/// Tiles of float products for launches that would have few blocks of larger tiles. K is not divided among warps: an
-/// element is accumulated in the same order in every tile, so its bits do not depend on how many rows a launch has.
+/// Tiles of float products for launches that would have fewer than `BLOCKS_MIN` blocks of larger tiles. K is not
+/// divided among warps: an element is accumulated in the same order in every tile, so its bits do not depend on how
+/// many rows a launch has.
 pub static SMALL: &[Shape] = &[shape(64, 64, 128, (2, 4), 3), shape(32, 32, 256, (2, 2), 3)];
 
-/// Tiles of byte products for launches that would have few blocks of larger tiles. Integer accumulation is exact in
-/// any order, so groups of warps share K.
+/// Tiles of byte products for launches that would have fewer than `BLOCKS_MIN` blocks of larger tiles. Integer
+/// accumulation is exact in any order, so K is divided among slices.
 pub static SLICED: &[Shape] = &[sliced(64, 64, 128, (2, 2), 3, 2), sliced(32, 32, 256, (1, 1), 3, 4)];
 
 /// Number of blocks that is enough to give one to most multiprocessors of a large device.
 pub const BLOCKS_MIN: i64 = 96;
 
-/// Maximum number of contractions that share tiles, so that each has at least eight columns of a warp.
+/// Maximum number of contractions that share tiles, so that each warp computes at least eight columns of each.
 const SUMS_MAX: usize = 2;
 
-/// Maximum number of accumulators of a thread if the accumulators of the current group take as many registers again.
+/// Maximum number of accumulators of a thread in a product with groups, where the accumulators of the current group
+/// take as many registers again.
 const SUMS_IN_GROUPS_MAX: i64 = 32;
 
 const BYTES: [DType; 2] = [DType::U8, DType::I8];
 
-/// Number of rows of the smallest tiles.
+/// Number of rows of the tiles for few rows, and the largest number of rows for which these tiles are used.
 pub const FEW: i64 = 16;
 
 impl Shape {
@@ -99,7 +101,8 @@ impl Shape {
         self.n / self.warps_n
     }
 
-    /// Whether less than half of the tile is wasted, or no tile is smaller. Few rows have tiles of their own.
+    /// Returns whether a tile wastes less than half of its rows and less than half of its columns; 32 rows or columns
+    /// always pass. Products of at most `FEW` rows take all tiles of `FEW` rows and no others.
     fn fits(&self, m: i64, n: i64) -> bool {
         match m <= FEW {
             true => self.m == FEW,
@@ -128,11 +131,11 @@ pub const POSITION_BYTES: i64 = 128;
 /// The positions of the stored elements of a 2:4 matrix, in lines of [`TILE_ROWS`] rows.
 #[derive(Clone, Debug)]
 pub struct Positions {
-    /// Index of the buffer of words.
+    /// Index of the buffer that contains the positions, in words.
     pub buffer: usize,
-    /// Number of tiles of columns of the matrix.
+    /// Number of tiles of 64 columns in the matrix.
     pub tiles: i64,
-    /// Number of tiles of columns of a k tile.
+    /// Number of tiles of 64 columns in a k tile.
     pub of_k_tile: i64,
 }
 
@@ -151,7 +154,7 @@ impl Positions {
 /// Plan of a contraction on tensor cores.
 #[derive(Clone, Debug)]
 pub struct Gemm {
-    /// Reductions, in the order of `b`.
+    /// Statements of the reductions, in the order of `b`.
     pub sums: Vec<usize>,
     /// Types of the operands of the products.
     pub factors: Factors,
@@ -173,9 +176,9 @@ pub struct Gemm {
     pub positions: Option<Positions>,
     /// Tile that a block computes.
     pub shape: &'static Shape,
-    /// Plan for launches with few rows, if their number is only known at the launch.
+    /// Plan for launches with at most `FEW` rows, if the number of rows is only known at the launch.
     pub few: Option<Box<Gemm>>,
-    /// Plan for launches that have more rows, but would have few blocks.
+    /// Plan for other launches that would have fewer than `BLOCKS_MIN` blocks of `shape`.
     pub small: Option<Box<Gemm>>,
 }
 
@@ -188,7 +191,7 @@ impl Gemm {
         Some(Gemm::for_launches(def, (roles, groups), shape))
     }
 
-    /// The plan with a given shape, and with the shapes for launches that have few rows or blocks.
+    /// Returns the plan with a given shape; if the number of rows is open, with its plans for few rows and few blocks.
     fn for_launches(def: &KernelDef, (roles, groups): (Roles, Option<Groups>), shape: &'static Shape) -> Gemm {
         let other = |shape| Gemm::with(def, (roles.clone(), groups.clone()), shape);
         let gemm = other(shape);
@@ -207,8 +210,8 @@ impl Gemm {
         if matches!(self.factors, Factors::Bytes(_)) { SLICED } else { SMALL }
     }
 
-    /// Returns the plans of the kernel with other shapes that waste less than half of a tile. If the number of rows is
-    /// known, the shapes for few blocks are among them, because no launch chooses these then.
+    /// Returns the plans of the kernel with other shapes that fit (`Shape::fits`); none for a 2:4 matrix. If the number
+    /// of rows is a constant, the shapes for few blocks are among them, because launches cannot choose those then.
     pub fn with_other_shapes(&self, def: &KernelDef) -> Vec<Gemm> {
         if self.positions.is_some() {
             return vec![];
@@ -223,13 +226,14 @@ impl Gemm {
         others.map(|shape| Gemm::for_launches(def, (roles.clone(), groups.clone()), shape)).collect()
     }
 
-    /// Whether K is long enough for a small tile of this shape, in a kind of product that small tiles support.
+    /// Returns whether small tiles of this shape support the product: K is unknown or at least two k tiles long, there
+    /// are no groups and no codes, and each contraction has a multiple of 16 columns of the tile.
     fn takes_small(&self, shape: &Shape) -> bool {
         let is_long = self.k_extent().as_const().is_none_or(|k| k * self.a.element_bytes >= 2 * shape.k_bytes);
         is_long && self.groups.is_none() && self.factors != Factors::Codes && shape.n / self.sums.len() as i64 % 16 == 0
     }
 
-    /// The plan with a given shape.
+    /// Returns the plan with a given shape for all launches; `None` if tensor cores do not support the kernel.
     pub fn with_shape(def: &KernelDef, shape: &'static Shape) -> Option<Gemm> {
         Some(Gemm::with(def, Gemm::roles(def)?, shape))
     }
@@ -305,12 +309,12 @@ impl Gemm {
         }
     }
 
-    /// 1 if a launch has more than few rows, else 0.
+    /// Returns 1 if a launch has more than `FEW` rows, else 0.
     pub fn has_rows(&self, def: &KernelDef) -> Dim {
         reaches(&def.extent(self.m).dim(), FEW + 1)
     }
 
-    /// 1 if a launch has enough blocks of these tiles, else 0.
+    /// Returns 1 if a launch has at least `BLOCKS_MIN` blocks of these tiles, else 0.
     pub fn has_blocks(&self, def: &KernelDef) -> Dim {
         reaches(&self.own_grid(def), BLOCKS_MIN)
     }
@@ -321,13 +325,13 @@ impl Gemm {
         self.a.tile_bytes() + self.b.iter().map(Operand::tile_bytes).sum::<i64>() + positions
     }
 
-    /// Bytes of shared memory that suffice for any of the plans.
+    /// Bytes of shared memory that a block needs at most: with this plan, or with those for few rows or few blocks.
     pub fn shared_bytes(&self) -> i64 {
         let own = self.shape.stages * self.stage_bytes();
         [&self.few, &self.small].into_iter().flatten().fold(own, |most, other| most.max(other.shared_bytes()))
     }
 
-    /// Number of elements along k.
+    /// Returns the number of elements of A along K, over all groups; of a 2:4 matrix, only the stored elements.
     pub fn k_extent(&self) -> Size {
         self.a.k_extent
     }
@@ -342,7 +346,8 @@ impl Gemm {
         self.shape.k_bytes / STEP_BYTES / self.shape.slices
     }
 
-    /// Number of adjacent pairs of columns that a thread has in one contraction; they are eight columns apart.
+    /// Number of pairs of adjacent columns that a thread accumulates in one contraction; successive pairs are eight
+    /// columns apart.
     pub fn pairs_of_columns(&self) -> usize {
         (self.warp_columns() / 8) as usize
     }
@@ -353,7 +358,7 @@ impl Gemm {
     }
 }
 
-/// 1 if a launch-time value is at least `least`, else 0.
+/// Returns 1 if a launch-time value, which must not be negative, is at least `least`, else 0.
 pub fn reaches(n: &Dim, least: i64) -> Dim {
     n.floordiv(&Dim::constant(least)).minimum(&Dim::constant(1))
 }
@@ -363,8 +368,8 @@ pub fn choice(is_first: Dim, first: Dim, second: Dim) -> Dim {
     is_first.clone() * first + (Dim::constant(1) - is_first) * second
 }
 
-/// The largest tile that wastes little and gives enough blocks, or the smallest one. Unknown sizes count as in a large
-/// call; few rows have a plan of their own (`FEW`).
+/// Returns the first shape that fits and gives at least `BLOCKS_MIN` blocks, or else the last that fits. Unknown
+/// numbers of rows and columns count as in a large call (`LARGE`), and unknown batch extents as 1 (`USUAL`).
 fn select(def: &KernelDef, roles: &Roles, in_groups: bool) -> Option<&'static Shape> {
     let size = |v: usize, typical: i64| def.extent(v).as_const().unwrap_or(typical);
     let (m, n) = (size(roles.m?, LARGE.other), size(roles.n, LARGE.other).saturating_mul(roles.sums.len() as i64));
@@ -386,7 +391,7 @@ impl Operand {
         let element_bytes = storage.dtype.bytes() as i64 * places;
         let inner = match storage.panels {
             Some(_) => Inner::Rows,
-            // Fragments of bytes are read along k only.
+            // Fragments of byte elements are read along k only.
             None if element_bytes > 1 && !access.stride(k).is(1) && access.stride(var).is(1) => Inner::Rows,
             None => Inner::K,
         };
