@@ -1,19 +1,22 @@
 //! a function  =>  its calls on the threads of a pool: fork and join in well under a microsecond
 //!
 //! Workers spin between jobs and sleep only after a while without one: waking a sleeping thread takes far longer than
-//! most kernels. The caller does not wait for workers that are late (asleep, or not scheduled): a job is open only
-//! until the caller has run out of work, and only workers that joined before then are waited for.
+//! most kernels. The caller does not wait for workers that are late (asleep, or not scheduled): only workers that joined
+//! before all work was claimed are waited for (`rounds.rs`).
 //!
 //! All pools of a process share a [`Crowd`]: if more of their threads are awake than there are processors, workers
 //! sleep at once. A caller does not wake its workers if another caller is in a call and the pools of all these callers
 //! together have more threads than there are processors.
 
 mod crowd;
+mod rounds;
+mod sync;
 
 use crowd::{Awake, CROWD, Counted, Crowd, WORKER};
+use rounds::{Job, Rounds};
 use sardonyx_base::{Error, Result};
 use std::os::unix::thread::JoinHandleExt;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, Once, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -29,15 +32,15 @@ const SPIN_CROWDED: u32 = 50;
 pub struct Pool {
     shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
-    /// Locked by the caller during a job.
-    busy: Mutex<()>,
+    /// Number of jobs so far. Locked by the caller during a job.
+    n_jobs: Mutex<u64>,
+    /// The caller, if it has said that a call of several jobs has begun.
+    calling: Option<Counted<Arc<Crowd>>>,
     n_forks: u64,
 }
 
 struct Shared {
-    /// Number of the job, whether it is open (`OPEN`), and how many workers are in it (`COUNT`).
-    word: AtomicU64,
-    job: Slot,
+    rounds: Rounds,
     stop: AtomicBool,
     asleep: AtomicUsize,
     sleep: Mutex<()>,
@@ -82,21 +85,6 @@ impl Affinity {
     }
 }
 
-const OPEN: u64 = 1 << 31;
-const COUNT: u64 = OPEN - 1;
-const NUMBER: u64 = 1 << 32;
-
-type Job = *const (dyn Fn(usize) + Sync);
-
-/// The current job. The caller writes it while no job is open and `word` counts no worker; only workers that `word`
-/// counts read it.
-struct Slot(std::cell::UnsafeCell<Option<Job>>);
-
-// SAFETY: `Shared::word` orders all accesses, as described above.
-unsafe impl Send for Slot {}
-// SAFETY: as above.
-unsafe impl Sync for Slot {}
-
 /// The threads that a session requests.
 #[derive(Clone, Copy, Debug)]
 pub struct Threads {
@@ -120,6 +108,8 @@ static N_FORKS: AtomicU64 = AtomicU64::new(0);
 fn n_forks() -> u64 {
     extern "C" fn forked() {
         N_FORKS.fetch_add(1, Ordering::Relaxed);
+        // The threads that are counted do not exist here.
+        CROWD.word.store(0, Ordering::Relaxed);
     }
     static WATCHED: Once = Once::new();
     // SAFETY: the handler only counts, which is allowed in a forked process. If registration fails, forks go unnoticed.
@@ -134,8 +124,7 @@ impl Pool {
 
     fn among(Threads { count: threads, pinned, spin_max }: Threads, crowd: Arc<Crowd>) -> Result<Pool> {
         let shared = Arc::new(Shared {
-            word: AtomicU64::new(0),
-            job: Slot(std::cell::UnsafeCell::new(None)),
+            rounds: Rounds::new(threads.max(1)),
             stop: AtomicBool::new(false),
             asleep: AtomicUsize::new(0),
             sleep: Mutex::new(()),
@@ -143,7 +132,8 @@ impl Pool {
             crowd,
             spin_max,
         });
-        let mut pool = Pool { shared, workers: Vec::new(), busy: Mutex::new(()), n_forks: n_forks() };
+        let (workers, n_jobs) = (Vec::new(), Mutex::new(0));
+        let mut pool = Pool { shared, workers, n_jobs, calling: None, n_forks: n_forks() };
         for worker in 1..threads {
             let shared = pool.shared.clone();
             let thread = std::thread::Builder::new().name(format!("sardonyx-{worker}")).stack_size(1 << 20);
@@ -181,33 +171,21 @@ impl Pool {
         N_FORKS.load(Ordering::Relaxed) != self.n_forks
     }
 
-    /// Calls `f(0)` on the caller's thread, and `f(i)` on those workers `i` that join in time. Returns when all calls
-    /// have returned.
-    pub fn run(&self, f: &(dyn Fn(usize) + Sync)) {
-        if self.workers.is_empty() || self.is_of_parent() {
-            return f(0);
+    /// Begins a call of several jobs, during which the caller counts as awake between jobs, too.
+    pub fn begin_call(&mut self) {
+        if self.calling.is_none() && !self.workers.is_empty() && !self.is_of_parent() {
+            self.calling = Some(Counted::new(self.shared.crowd.clone(), self.threads()));
         }
-        let _busy = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
-        let shared = &*self.shared;
-        // SAFETY: only the lifetime changes; no worker uses `f` after this function has returned.
-        let job: Job = unsafe { std::mem::transmute::<&(dyn Fn(usize) + Sync), Job>(f) };
-        // SAFETY: no job is open and no worker is counted (the previous call ensured it), so nothing reads the slot.
-        unsafe { *shared.job.0.get() = Some(job) };
-        let number = shared.word.load(Ordering::Relaxed) / NUMBER;
-        shared.word.store((number.wrapping_add(1) % NUMBER * NUMBER) | OPEN, Ordering::SeqCst);
-        let counted = Counted::new(&shared.crowd, self.threads());
-        if counted.may_wake && shared.asleep.load(Ordering::SeqCst) > 0 {
-            drop(shared.sleep.lock().unwrap_or_else(PoisonError::into_inner));
-            shared.wake.notify_all();
-        }
-        let _join = Join(shared);
-        f(0);
+    }
+
+    /// Ends a call that `begin_call` began.
+    pub fn end_call(&mut self) {
+        self.calling = None;
     }
 
     /// Calls `f(worker, begin, end)` on chunks that together cover `0..n`, each exactly once. The items are divided
-    /// into parts; each worker begins with one part (up to [`PARTS_MAX`] workers: a part of its own), then takes chunks
-    /// of other parts. So what one kernel writes is mostly read by the same worker in the next kernel, and need not
-    /// move between the caches of two processors.
+    /// into parts; each worker begins with one part (up to `PARTS_MAX` workers: a part of its own), then takes chunks
+    /// of other parts.
     pub fn for_each(&self, n: i64, f: &(dyn Fn(usize, i64, i64) + Sync)) {
         let threads = self.threads() as i64;
         if threads == 1 || n <= 1 {
@@ -215,12 +193,12 @@ impl Pool {
                 f(0, 0, n)
             };
         }
-        self.in_parts(n, ((n / (threads * 4)).max(1), false), &|| true, f);
+        self.compute(n, ((n / (threads * 4)).max(1), false), &|| true, f);
     }
 
     /// As `for_each`, for work that is repeated and whose data should stay in the worker's cache: item by item, within
     /// a part in ascending order or, with `back`, in descending order. Calls `go_on` before each item: once it returns
-    /// false, the remaining items are skipped.
+    /// false, the remaining items are skipped. Of more than 2^15 items, several are taken at a time.
     pub fn for_each_again(
         &self,
         n: i64,
@@ -228,75 +206,44 @@ impl Pool {
         go_on: &(dyn Fn() -> bool + Sync),
         f: &(dyn Fn(usize, i64, i64) + Sync),
     ) {
-        self.in_parts(n, (1, back), go_on, f);
+        self.compute(n, (1, back), go_on, f);
     }
 
     /// As `for_each`, but in smaller chunks, also on one thread, and calls `go_on` before each chunk: once it returns
     /// false, the remaining chunks are skipped.
     pub fn for_each_while(&self, n: i64, go_on: &(dyn Fn() -> bool + Sync), f: &(dyn Fn(usize, i64, i64) + Sync)) {
         let chunk = (n / (self.threads() as i64 * 8)).max(1);
-        self.in_parts(n, (chunk, false), go_on, f);
+        self.compute(n, (chunk, false), go_on, f);
     }
 
     /// Calls `f` on chunks of at most `chunk` items, within a part in descending order if `back` is set.
-    fn in_parts(
+    fn compute(
         &self,
         n: i64,
         (chunk, back): (i64, bool),
         go_on: &(dyn Fn() -> bool + Sync),
         f: &(dyn Fn(usize, i64, i64) + Sync),
     ) {
-        let threads = self.threads();
-        let parts = threads.min(PARTS_MAX).min(n.max(1) as usize);
-        let begin = |part: usize| {
-            let (part, parts) = (part as i64, parts as i64);
-            n / parts * part + (n % parts).min(part)
+        let job = Job::new(n, (chunk, back), go_on, f);
+        if n <= 1 || self.workers.is_empty() || self.is_of_parent() {
+            return job.alone();
+        }
+        let shared = &*self.shared;
+        let mut number = self.n_jobs.lock().unwrap_or_else(PoisonError::into_inner);
+        *number += 1;
+        let counted = self.calling.is_none().then(|| Counted::new(&*shared.crowd, self.threads()));
+        let may_wake = || match (&self.calling, &counted) {
+            (Some(caller), _) => caller.may_wake(),
+            (None, caller) => caller.as_ref().is_some_and(Counted::may_wake),
         };
-        let next = [const { OwnLine(AtomicI64::new(0)) }; PARTS_MAX];
-        let work = |worker: usize| {
-            let own = worker * parts / threads;
-            for part in (own..parts).chain(0..own) {
-                let (first, end) = (begin(part), begin(part + 1));
-                // An exhausted part is only read, so that its line stays in all caches.
-                while next[part].0.load(Ordering::Relaxed) < end - first {
-                    let at = next[part].0.fetch_add(chunk, Ordering::Relaxed);
-                    if at >= end - first {
-                        break;
-                    }
-                    if !go_on() {
-                        return;
-                    }
-                    let to = at.saturating_add(chunk).min(end - first);
-                    match back {
-                        false => f(worker, first + at, first + to),
-                        true => f(worker, end - to, end - at),
-                    }
-                }
+        let wake = || {
+            if shared.asleep.load(Ordering::SeqCst) > 0 && may_wake() {
+                drop(shared.sleep.lock().unwrap_or_else(PoisonError::into_inner));
+                shared.wake.notify_all();
             }
         };
-        if n <= 1 { work(0) } else { self.run(&work) }
-    }
-}
-
-/// Maximum number of parts of the items; a launch has a counter on its stack for each. More threads share parts.
-const PARTS_MAX: usize = 16;
-
-/// A counter on its own cache line.
-#[repr(align(64))]
-struct OwnLine(AtomicI64);
-
-/// Closes the job and waits for the workers in it, even if `f` panics, because they use the caller's stack.
-struct Join<'a>(&'a Shared);
-
-impl Drop for Join<'_> {
-    fn drop(&mut self) {
-        self.0.word.fetch_and(!OPEN, Ordering::AcqRel);
-        let mut turns = 0u32;
-        while self.0.word.load(Ordering::Acquire) & COUNT != 0 {
-            turns += 1;
-            // A worker that was preempted may need this processor.
-            if turns.is_multiple_of(1024) { std::thread::yield_now() } else { std::hint::spin_loop() }
-        }
+        // SAFETY: the lock is held.
+        unsafe { shared.rounds.compute(*number, &job, wake) };
     }
 }
 
@@ -304,38 +251,23 @@ impl Shared {
     fn work(&self, worker: usize) {
         let _awake = Awake::new(&self.crowd);
         let mut seen = 0;
-        while let Some(word) = self.wait(seen) {
-            seen = word / NUMBER;
-            if self.word.compare_exchange(word, word + 1, Ordering::AcqRel, Ordering::Relaxed).is_err() {
-                // Another worker joined at the same time, or the job was closed: try again.
-                seen = seen.wrapping_sub(1);
-                continue;
-            }
-            // SAFETY: this worker is counted, so the caller waits and the slot does not change.
-            let job = unsafe { *self.job.0.get() };
-            let _leave = Leave(self);
-            if let Some(job) = job {
-                // SAFETY: as above; the closure lives until the caller has seen this worker leave.
-                unsafe { (*job)(worker) };
-            }
+        while self.wait(seen) {
+            seen = self.rounds.join(worker, seen);
         }
     }
 
-    /// Returns the word of an open job other than `seen`; `None` when the pool ends.
-    fn wait(&self, seen: u64) -> Option<u64> {
-        let ready = || {
-            let word = self.word.load(Ordering::SeqCst);
-            (word & OPEN != 0 && word / NUMBER != seen).then_some(word)
-        };
+    /// Waits for a job later than `seen`. Returns false when the pool ends.
+    fn wait(&self, seen: u64) -> bool {
+        let ready = || self.rounds.is_news(seen);
         loop {
             let limit = self.spin_max.map(|max| (Instant::now(), max));
             let turns = if limit.is_some() { u32::MAX } else { SPIN };
             for turn in 0..turns {
-                if let Some(word) = ready() {
-                    return Some(word);
+                if ready() {
+                    return true;
                 }
                 if self.stop.load(Ordering::Relaxed) {
-                    return None;
+                    return false;
                 }
                 if turn.is_multiple_of(SPIN_CROWDED) && limit.is_some_and(|(began, max)| began.elapsed() >= max) {
                     break;
@@ -350,20 +282,12 @@ impl Shared {
             // The worker is counted as asleep before it checks again, so that either the caller sees the sleeper, or
             // the sleeper sees the job.
             self.crowd.word.fetch_sub(WORKER, Ordering::Relaxed);
-            while ready().is_none() && !self.stop.load(Ordering::SeqCst) {
+            while !ready() && !self.stop.load(Ordering::SeqCst) {
                 guard = self.wake.wait(guard).unwrap_or_else(PoisonError::into_inner);
             }
             self.crowd.word.fetch_add(WORKER, Ordering::Relaxed);
             self.asleep.fetch_sub(1, Ordering::SeqCst);
         }
-    }
-}
-
-struct Leave<'a>(&'a Shared);
-
-impl Drop for Leave<'_> {
-    fn drop(&mut self) {
-        self.0.word.fetch_sub(1, Ordering::Release);
     }
 }
 
@@ -386,6 +310,7 @@ impl Drop for Pool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::AtomicI64;
 
     fn pool(threads: usize) -> Pool {
         Pool::new(Threads { count: threads, ..Threads::ONE }).unwrap()
@@ -484,7 +409,8 @@ mod tests {
         for _ in 0..40 {
             std::thread::sleep(Duration::from_millis(3));
             let is_there = AtomicBool::new(false);
-            pool.run(&|worker| match worker {
+            // The first item is the caller's; the worker is there when it takes the other one.
+            pool.for_each(2, &|worker, _, _| match worker {
                 0 => {
                     while !is_there.load(Ordering::SeqCst) {
                         std::thread::yield_now();
@@ -526,12 +452,12 @@ mod tests {
         };
         pools.iter().for_each(asleep);
         let workers = Mutex::new(vec![]);
-        pools[0].run(&|worker| {
-            if worker == 0 {
-                pools[1].run(&|worker| workers.lock().unwrap().push(worker));
+        pools[0].for_each(2, &|_, item, _| {
+            if item == 0 {
+                pools[1].for_each(2, &|worker, _, _| workers.lock().unwrap().push(worker));
             }
         });
-        assert_eq!(*workers.lock().unwrap(), [0]);
+        assert_eq!(*workers.lock().unwrap(), [0, 0]);
         assert_eq!(pools[1].shared.asleep.load(Ordering::SeqCst), 1);
         // Workers of the first pool may still be awake.
         drop(pools);
@@ -556,7 +482,7 @@ mod tests {
         let seen = Mutex::new(vec![]);
         // Workers may join late, so this repeats until both have been seen.
         for _ in 0..100_000 {
-            pool.run(&|worker| {
+            pool.for_each(3, &|worker, _, _| {
                 if worker > 0 {
                     seen.lock().unwrap().push((worker, Affinity::of_this_thread().processors()));
                 }

@@ -95,6 +95,7 @@ struct CpuQueue {
 
 impl Queue for CpuQueue {
     fn begin(&mut self, _: usize) -> Result<()> {
+        self.pool.begin_call();
         Ok(())
     }
 
@@ -125,7 +126,8 @@ impl Queue for CpuQueue {
             scratch_stride: work.scratch_bytes,
             status: status.as_ptr(),
         };
-        let piece = |worker, begin, end| pieces.piece(worker, begin, end);
+        // The arguments lie in the closure itself, so that they are one indirection away from the job.
+        let piece = move |worker, begin, end| pieces.piece(worker, begin, end);
         if work.order != Order::Any {
             let go_on = || !stop.possible() || stop.go_on();
             self.pool.for_each_again(work.items, work.order == Order::Back, &go_on, &piece);
@@ -161,6 +163,7 @@ impl Queue for CpuQueue {
     }
 
     fn finish(&mut self) -> Result<Option<usize>> {
+        self.pool.end_call();
         Ok(None)
     }
 }

@@ -1,5 +1,7 @@
 //! counts of the threads of all pools of a process  =>  whether workers may spin, whether a caller may wake workers
 
+use super::N_FORKS;
+use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 
@@ -31,36 +33,39 @@ impl Crowd {
         let word = self.word.load(Ordering::Relaxed);
         word % CALLER + word % WANTED / CALLER > self.processors
     }
-
-    /// Counts a caller whose pool has `threads` threads. Returns whether it may wake its workers: there is no other
-    /// caller, or there are processors for the threads of all callers' pools.
-    fn enter(&self, threads: usize) -> bool {
-        let before = self.word.fetch_add(CALLER + WANTED * threads as u64, Ordering::Relaxed);
-        before / WANTED == 0 || before / WANTED + threads as u64 <= self.processors
-    }
-
-    fn leave(&self, threads: usize) {
-        self.word.fetch_sub(CALLER + WANTED * threads as u64, Ordering::Relaxed);
-    }
 }
 
 /// Counts a caller until it is dropped.
-pub struct Counted<'a> {
-    crowd: &'a Crowd,
-    threads: usize,
-    /// Whether the caller may wake its workers.
-    pub may_wake: bool,
+pub struct Counted<C: Deref<Target = Crowd>> {
+    crowd: C,
+    threads: u64,
+    /// Whether there was no other caller when this one was counted.
+    is_first: bool,
+    /// Number of forks of the process when the caller was counted.
+    n_forks: u64,
 }
 
-impl Counted<'_> {
-    pub fn new(crowd: &Crowd, threads: usize) -> Counted<'_> {
-        Counted { crowd, threads, may_wake: crowd.enter(threads) }
+impl<C: Deref<Target = Crowd>> Counted<C> {
+    /// Counts a caller whose pool has `threads` threads.
+    pub fn new(crowd: C, threads: usize) -> Counted<C> {
+        let threads = threads as u64;
+        let before = crowd.word.fetch_add(CALLER + WANTED * threads, Ordering::Relaxed);
+        Counted { crowd, threads, is_first: before / WANTED == 0, n_forks: N_FORKS.load(Ordering::Relaxed) }
+    }
+
+    /// Whether the caller may wake its workers: there was no other caller when it was counted, or there are processors
+    /// for the threads of all callers' pools.
+    pub fn may_wake(&self) -> bool {
+        self.is_first || self.crowd.word.load(Ordering::Relaxed) / WANTED <= self.crowd.processors
     }
 }
 
-impl Drop for Counted<'_> {
+impl<C: Deref<Target = Crowd>> Drop for Counted<C> {
     fn drop(&mut self) {
-        self.crowd.leave(self.threads);
+        // A forked process counts from zero again.
+        if self.n_forks == N_FORKS.load(Ordering::Relaxed) {
+            self.crowd.word.fetch_sub(CALLER + WANTED * self.threads, Ordering::Relaxed);
+        }
     }
 }
 
