@@ -3,8 +3,9 @@
 //! Other loops call their body as an entry point in every iteration (`host.rs`). Here, symbols are bound, memory is
 //! assigned and launches get their addresses once, before the first iteration; then only the addresses of carried and
 //! stacked values change. A carried value alternates between two buffers: each iteration reads one and writes the
-//! other. The stacked values of an output are written back to back into one buffer. Captured values are read in place
-//! if they are stored as CPU kernels read them, and are copied once otherwise.
+//! other. The stacked values of an output are written back to back into one buffer; if a carried value is also stacked,
+//! each iteration reads it where the one before has stacked it. Captured values are read in place if they are stored as
+//! CPU kernels read them, and are copied once otherwise.
 
 use super::Call;
 use super::places::Places;
@@ -52,6 +53,14 @@ impl Initial {
     }
 }
 
+/// Memory of a carried value.
+enum Carried {
+    /// The buffer that even iterations write, and the one that odd iterations write.
+    Pair([Recycled; 2]),
+    /// The parts of the stack with this index.
+    Stacked(usize),
+}
+
 /// The parts that the iterations stack for one output, back to back.
 struct Stack {
     memory: Recycled,
@@ -60,17 +69,24 @@ struct Stack {
     part_bytes: usize,
 }
 
+impl Stack {
+    fn part(&self, turn: usize) -> Address {
+        host_address(self.memory.as_ptr().wrapping_add(turn * self.part_bytes))
+    }
+}
+
 /// The body of a loop, ready to be iterated.
 struct Turns<'a> {
     /// The call of the body, which all iterations share.
     call: Call<'a>,
     shape: Arc<Shape>,
+    /// Indices of the steps that an iteration executes: all but copies that addresses make unnecessary.
+    steps: Vec<usize>,
     n_carried: usize,
     initial: &'a [Initial],
     /// For each buffer of the body: indices of the launch arguments that hold its address.
     pointers: Vec<Vec<usize>>,
-    /// For each carried value: the buffer that even iterations write, and the one that odd iterations write.
-    carried: Vec<[Recycled; 2]>,
+    carried: Vec<Carried>,
     stacks: Vec<Stack>,
     /// By byte offset: the iteration number at `INDEX`, the condition of this iteration at `GOES_ON`, and the condition
     /// of the next iteration at `MORE`.
@@ -110,8 +126,10 @@ impl Call<'_> {
             let Some(mut turns) = self.body_of_turns(state, at, (n_carried, &initial), (trips, outside))? else {
                 return Ok(None);
             };
-            let n_turns = turns.run(state, trips)?;
-            turns.results(n_turns).map(Some)
+            state.queue.begin(self.program.entries[at].steps.len())?;
+            let ran = turns.run(state, trips);
+            state.queue.finish()?;
+            turns.results(ran?).map(Some)
         })
     }
 
@@ -152,7 +170,7 @@ impl Call<'_> {
         let Call { session, program, stop, memory, .. } = *self;
         let entry = &program.entries[at];
         let mut scalars = AlignedBuf::new(MORE + 1)?;
-        scalars.as_mut_slice()[GOES_ON] = 1;
+        (scalars.as_mut_slice()[GOES_ON], scalars.as_mut_slice()[MORE]) = (1, 1);
         let mut inputs = vec![];
         inputs.push(Given::Tensor(TensorView::new(DType::I64, &[], &[0; 8])?.into()));
         inputs.push(Given::Tensor(TensorView::new(DType::Bool, &[], &[1])?.into()));
@@ -169,7 +187,9 @@ impl Call<'_> {
             return Ok(None);
         }
         let bytes = |at: usize| shape.bytes[entry.outputs[OUTPUTS_BEFORE + at].buffer];
-        let carried_bytes: usize = (0..n_carried).map(|at| bytes(at).saturating_mul(2)).sum();
+        let copies = Copies::find(entry, n_carried, &bytes);
+        let own = (0..n_carried).filter(|at| copies.stack_of[*at].is_none());
+        let carried_bytes: usize = own.map(|at| bytes(at).saturating_mul(2)).fold(0, usize::saturating_add);
         let scratch_bytes = state.queue.scratch_bytes(shape.scratch_bytes);
         let taken = [shape.arena_bytes, scratch_bytes, carried_bytes].into_iter().fold(outside, usize::saturating_add);
         let trips = usize::try_from(trips).unwrap_or(usize::MAX);
@@ -186,8 +206,11 @@ impl Call<'_> {
             rooms.push((room, part_bytes));
         }
         self.limits(taken).allow(stacked_bytes)?;
-        let both = |at: usize| Ok([session.outputs.take(bytes(at))?, session.outputs.take(bytes(at))?]);
-        let carried = (0..n_carried).map(both).collect::<Result<Vec<_>>>()?;
+        let memory_of = |at: usize| match copies.stack_of[at] {
+            Some(stack) => Ok(Carried::Stacked(stack)),
+            None => Ok(Carried::Pair([session.outputs.take(bytes(at))?, session.outputs.take(bytes(at))?])),
+        };
+        let carried = (0..n_carried).map(memory_of).collect::<Result<Vec<_>>>()?;
         let mut stacks = vec![];
         for (room, part_bytes) in rooms {
             stacks.push(Stack { memory: session.outputs.take(room.saturating_mul(part_bytes))?, room, part_bytes });
@@ -200,9 +223,53 @@ impl Call<'_> {
             entry.pointers(i).zip(&launch.buffers).for_each(|(at, &buffer)| pointers[buffer].push(at));
         }
         let call = Call { session, program, entry, inputs: &[], stop, memory, watch: None, outside: taken };
-        let mut turns = Turns { call, shape, n_carried, initial, pointers, carried, stacks, scalars };
+        let steps = copies.other_steps;
+        let mut turns = Turns { call, shape, steps, n_carried, initial, pointers, carried, stacks, scalars };
         turns.place(state)?;
         Ok(Some(turns))
+    }
+}
+
+/// Copies of a body that addresses make unnecessary.
+struct Copies {
+    /// For each carried value: the stack that it is copied to, if any.
+    stack_of: Vec<Option<usize>>,
+    /// All other steps.
+    other_steps: Vec<usize>,
+}
+
+impl Copies {
+    /// Finds the copies of carried values to stacks, and of the condition of this iteration, which is true, to that of
+    /// the next one, among the copies at the end of the body. `bytes` returns the size of a carried or stacked output.
+    fn find(entry: &Entry, n_carried: usize, bytes: &impl Fn(usize) -> usize) -> Copies {
+        let output = |buffer: usize| entry.outputs.iter().position(|port| port.buffer == buffer);
+        let mut copies = Copies { stack_of: vec![None; n_carried], other_steps: vec![] };
+        let is_copy = |action: &Action| matches!(action, Action::Copy(_));
+        let last = entry.steps.iter().rposition(|step| !is_copy(&step.action)).map_or(0, |at| at + 1);
+        for (i, step) in entry.steps.iter().enumerate() {
+            let Action::Copy(Copy { from, to }) = &step.action else {
+                copies.other_steps.push(i);
+                continue;
+            };
+            if i < last {
+                copies.other_steps.push(i);
+                continue;
+            };
+            let carried = output(*from).and_then(|at| at.checked_sub(OUTPUTS_BEFORE)).filter(|at| *at < n_carried);
+            let stack = output(*to).and_then(|at| at.checked_sub(OUTPUTS_BEFORE + n_carried));
+            match (carried, stack) {
+                (Some(carried), Some(stack))
+                    if copies.stack_of[carried].is_none()
+                        && !copies.stack_of.contains(&Some(stack))
+                        && bytes(carried) == bytes(n_carried + stack) =>
+                {
+                    copies.stack_of[carried] = Some(stack);
+                }
+                _ if *from == entry.inputs[1].buffer && output(*to) == Some(0) => {}
+                _ => copies.other_steps.push(i),
+            }
+        }
+        copies
     }
 }
 
@@ -262,7 +329,7 @@ impl Turns<'_> {
             self.call.stop.check()?;
             self.move_pointers(state, turn as usize, trips)?;
             let order = if turn % 2 == 0 { Order::Forth } else { Order::Back };
-            for (i, step) in entry.steps.iter().enumerate() {
+            for (i, step) in self.steps.iter().map(|&i| (i, &entry.steps[i])) {
                 match &step.action {
                     Action::Launch(launch) => {
                         self.call.launch(state, &self.shape, (i, launch), order).map_err(|e| match e.code {
@@ -290,20 +357,22 @@ impl Turns<'_> {
     fn move_pointers(&mut self, state: &mut State, turn: usize, trips: i64) -> Result<()> {
         self.scalars.as_mut_slice()[INDEX..INDEX + 8].copy_from_slice(&(turn as i64).to_le_bytes());
         let entry = self.call.entry;
-        for (i, pair) in self.carried.iter().enumerate() {
-            let at = |turn: usize| host_address(pair[turn % 2].as_ptr());
-            self.point(state, entry.outputs[OUTPUTS_BEFORE + i].buffer, at(turn));
-            if turn > 0 {
-                self.point(state, entry.inputs[INPUTS_BEFORE + i].buffer, at(turn - 1));
-            }
-        }
         for i in 0..self.stacks.len() {
             if turn == self.stacks[i].room {
                 self.grow(i, trips)?;
             }
-            let stack = &self.stacks[i];
-            let address = host_address(stack.memory.as_ptr().wrapping_add(turn * stack.part_bytes));
-            self.point(state, entry.outputs[OUTPUTS_BEFORE + self.n_carried + i].buffer, address);
+            let buffer = entry.outputs[OUTPUTS_BEFORE + self.n_carried + i].buffer;
+            self.point(state, buffer, self.stacks[i].part(turn));
+        }
+        for (i, carried) in self.carried.iter().enumerate() {
+            let at = |turn: usize| match carried {
+                Carried::Pair(pair) => host_address(pair[turn % 2].as_ptr()),
+                Carried::Stacked(stack) => self.stacks[*stack].part(turn),
+            };
+            self.point(state, entry.outputs[OUTPUTS_BEFORE + i].buffer, at(turn));
+            if turn > 0 {
+                self.point(state, entry.inputs[INPUTS_BEFORE + i].buffer, at(turn - 1));
+            }
         }
         Ok(())
     }
@@ -331,10 +400,22 @@ impl Turns<'_> {
         let n_turns = usize::try_from(n_turns).unwrap_or(0);
         let mut results = vec![];
         let mut ports = self.call.entry.outputs[OUTPUTS_BEFORE..].iter().zip(&self.shape.output_dims[OUTPUTS_BEFORE..]);
-        for ([even, odd], (port, dims)) in self.carried.into_iter().zip(&mut ports) {
-            let last = if n_turns % 2 == 1 { even } else { odd };
-            let bytes = bytes_of(port.dtype, dims).unwrap_or(usize::MAX);
-            results.push(Tensor::new(port.dtype, dims.clone(), last.into_bytes().slice(..bytes))?);
+        for (carried, (port, dims)) in self.carried.into_iter().zip(&mut ports) {
+            let last = match carried {
+                Carried::Pair([even, odd]) => {
+                    let last = if n_turns % 2 == 1 { even } else { odd };
+                    last.into_bytes().slice(..bytes_of(port.dtype, dims).unwrap_or(usize::MAX))
+                }
+                Carried::Stacked(stack) => {
+                    let Stack { memory, part_bytes, .. } = &self.stacks[stack];
+                    let bytes = bytes_of(port.dtype, dims).unwrap_or(usize::MAX).min(*part_bytes);
+                    let last = &memory.as_ref()[n_turns.saturating_sub(1) * part_bytes..][..bytes];
+                    let mut own = self.call.session.outputs.take(bytes)?;
+                    own.as_mut_slice()[..bytes].copy_from_slice(last);
+                    own.into_bytes().slice(..bytes)
+                }
+            };
+            results.push(Tensor::new(port.dtype, dims.clone(), last)?);
         }
         for (stack, (port, dims)) in self.stacks.into_iter().zip(ports) {
             let dims: Vec<usize> = [n_turns].into_iter().chain(dims.iter().copied()).collect();
