@@ -15,6 +15,8 @@ use crate::scalar::{Conversion, ReduceFn, ScalarFn};
 use sardonyx_base::dim::Symbol;
 use sardonyx_base::{DType, Dim, Encoding};
 use std::collections::BTreeSet;
+use std::hash::{Hash, Hasher};
+use std::mem::{Discriminant, discriminant};
 
 /// The element of a container that is read or written, by one index per dimension.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -25,8 +27,8 @@ pub struct Memlet {
     pub index: Vec<Dim>,
 }
 
-/// How a statement of a kernel computes its value.
-#[derive(Clone, Debug, PartialEq)]
+/// How a statement of a kernel computes its value. Constants are equal if their bits are.
+#[derive(Clone, Debug)]
 pub enum Body {
     /// Reads an operand. An index that contains a `$k` is checked against the container's dimension at run time; other
     /// indices are in range by construction wherever `guard` (if present, a bool statement) is true. Where the guard is
@@ -61,7 +63,7 @@ pub enum Body {
 }
 
 /// One scalar statement of a kernel, identified by its index in [`Kernel::body`].
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Statement {
     /// Computation of the value.
     pub body: Body,
@@ -172,7 +174,7 @@ impl Class {
 }
 
 /// An iteration space, the statements that are evaluated over it, and the stores of their values.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Kernel {
     /// Extents of the parallel iteration variables `%0 …`.
     pub outer: Vec<Dim>,
@@ -188,6 +190,35 @@ pub struct Kernel {
     pub body: Vec<Statement>,
     /// Stores of statements' values to elements of the results.
     pub stores: Vec<Store>,
+}
+
+impl Body {
+    /// All parts of the statement in a form that can be compared and hashed.
+    fn parts(&self) -> (Discriminant<Body>, u64, [Option<usize>; 2], impl PartialEq + Hash + '_) {
+        let kind = discriminant(self);
+        match self {
+            Body::Load { memlet, guard } => (kind, 0, [*guard, None], (Some(memlet), None, None, None)),
+            Body::Const(value) => (kind, value.to_bits(), [None; 2], (None, None, None, None)),
+            Body::Index(index) => (kind, 0, [None; 2], (None, Some(index), None, None)),
+            Body::Apply { f, args } => (kind, 0, [None; 2], (None, None, Some((f, args)), None)),
+            Body::Convert(arg, conversion) => (kind, 0, [Some(*arg), None], (None, None, None, Some(conversion))),
+            Body::Reduce { f, arg } => (kind, *f as u64, [Some(*arg), None], (None, None, None, None)),
+        }
+    }
+}
+
+impl PartialEq for Body {
+    fn eq(&self, other: &Body) -> bool {
+        self.parts() == other.parts()
+    }
+}
+
+impl Eq for Body {}
+
+impl Hash for Body {
+    fn hash<H: Hasher>(&self, to: &mut H) {
+        self.parts().hash(to);
+    }
 }
 
 impl Layout {

@@ -8,13 +8,14 @@ use crate::sdx::{Check, Symbol};
 use sardonyx_base::plan::HostCall;
 use sardonyx_base::{Dim, Tensor, dim};
 use std::collections::BTreeMap;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 /// Index into [`Program::containers`].
 pub type Id = usize;
 
 /// Operation of a [`Step`].
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum FlowOp {
     /// Constants from the parameter store. With a window, the result is a packed matrix: its element [k, n] is
     /// source[offset + k*stride_k + n*stride_n].
@@ -96,6 +97,15 @@ impl PartialEq for TensorValue {
     fn eq(&self, other: &Self) -> bool {
         let (a, b) = (&self.0, &other.0);
         a.dtype() == b.dtype() && a.dims() == b.dims() && a.bytes() == b.bytes()
+    }
+}
+
+impl Eq for TensorValue {}
+
+impl Hash for TensorValue {
+    fn hash<H: Hasher>(&self, to: &mut H) {
+        (self.0.dtype(), self.0.dims()).hash(to);
+        self.0.bytes().hash(to);
     }
 }
 

@@ -19,9 +19,7 @@ pub fn check(before: &Graph, after: &Graph, report: &Report, first: usize, rewri
     both.nodes.iter_mut().flat_map(|n| &mut n.args).for_each(|a| *a = the_first(a));
     let is_same = |both: &Graph, was: Value, node: &Node, args: &[Value]| {
         let old = both.node(was);
-        old.args == args
-            && old.ty == node.ty
-            && (args.is_empty() || format!("{:?}", old.op) == format!("{:?}", node.op))
+        old.args == args && old.ty == node.ty && (args.is_empty() || old.op == node.op)
     };
     let mut changed: Vec<(Option<Value>, Value, Value)> = vec![];
     for (v, _) in before.values() {

@@ -22,7 +22,7 @@ use crate::inline_maps;
 use crate::rewrite::Rewrites;
 use crate::steps::sort_steps;
 pub use cost::Costs;
-use region::Region;
+use region::{Region, RegionKey};
 use sardonyx_base::Result;
 use sardonyx_dialects::flow::Program;
 use sardonyx_dialects::mlir::Module;
@@ -40,7 +40,7 @@ const STEPS_MAX: usize = 4096;
 const PART_STEPS: usize = 128;
 
 /// The best sequence of fusions found for each region, by the region's key.
-type Ways = HashMap<String, Way>;
+type Ways = HashMap<RegionKey, Way>;
 
 pub fn run(module: &mut Module, rewrites: &mut Rewrites) -> Result<()> {
     let costs = Costs::new(rewrites.options().target);

@@ -105,10 +105,10 @@ impl Region {
         Some(Region { program: builder.program, outside: builder.outside, written: written.clone() })
     }
 
-    /// Returns a string that identifies the region's program: regions with equal keys are fused in the same way.
-    pub fn key(&self) -> String {
-        let symbols: Vec<_> = self.program.symbols.iter().map(|(n, s)| (n, s.lo, s.hi)).collect();
-        format!("{symbols:?} {:?} {}", self.program.outputs, key(&self.program))
+    /// Returns what identifies the region's program: regions with equal keys are fused in the same way.
+    pub fn key(&self) -> RegionKey {
+        let symbols = self.program.symbols.iter().map(|(name, symbol)| (name.clone(), symbol.lo, symbol.hi)).collect();
+        RegionKey { symbols, outputs: self.program.outputs.clone(), steps: key(&self.program) }
     }
 
     /// Replaces the region's steps with those of `merged`, a rewritten version of the region's program.
@@ -219,8 +219,19 @@ impl Builder {
     }
 }
 
-/// Returns a description of a program's steps without their origins.
-pub fn key(program: &Program) -> String {
-    let one = |s: &Step| format!("{:?} {:?} {:?}\n", s.op, s.args, s.results);
-    program.steps.iter().map(one).collect()
+/// The steps of a program without their origins.
+pub type Steps = Vec<(FlowOp, Vec<Id>, Vec<Id>)>;
+
+/// Returns the steps of a program, as a key.
+pub fn key(program: &Program) -> Steps {
+    program.steps.iter().map(|step| (step.op.clone(), step.args.clone(), step.results.clone())).collect()
+}
+
+/// A region's program without its origins and the names of its inputs.
+#[derive(PartialEq, Eq, Hash)]
+pub struct RegionKey {
+    /// Name, lower bound and upper bound of each symbol.
+    symbols: Vec<(String, i64, Option<i64>)>,
+    outputs: Vec<(String, Id)>,
+    steps: Steps,
 }

@@ -146,7 +146,7 @@ fn random_program(seed: u64) -> Program {
 }
 
 /// Returns the least cost of all programs that moves can reach, in any order.
-fn least(program: &Program, costs: &Costs, seen: &mut std::collections::HashSet<String>) -> u64 {
+fn least(program: &Program, costs: &Costs, seen: &mut std::collections::HashSet<super::region::Steps>) -> u64 {
     let mut best = costs.program(program);
     for m in moves(program) {
         let after = m.apply(program);
@@ -175,7 +175,7 @@ fn what_is_found_costs_the_least_or_a_launch_more() {
         let least = least(&start, &costs, &mut seen);
         let found = costs.program(&fused);
         // Inlining an index map first may separate kernels that could have been fused, which costs one launch more.
-        assert!(found <= least + 11 * costs.launch() / 10, "seed {seed}: {}\n{}", key(&start), key(&fused));
+        assert!(found <= least + 11 * costs.launch() / 10, "seed {seed}: {:?}\n{:?}", key(&start), key(&fused));
         lost += usize::from(found > least);
         fewer += usize::from(fused.steps.len() < start.steps.len());
         ways += seen.len();
@@ -192,7 +192,7 @@ fn parts_compute_what_the_whole_does() {
         let mut fused = start.clone();
         region::in_parts(&mut fused, 2, |part| {
             parts += 1;
-            assert!(part.steps.len() <= 2 && !part.outputs.is_empty(), "seed {seed}: {}", key(part));
+            assert!(part.steps.len() <= 2 && !part.outputs.is_empty(), "seed {seed}: {:?}", key(part));
             let mut rewrites = Rewrites::new(Options { validate: true, ..Options::default() });
             fuse(part, &costs(), &mut rewrites, &mut Ways::new())
         })
@@ -200,7 +200,7 @@ fn parts_compute_what_the_whole_does() {
         fewer += usize::from(fused.steps.len() < start.steps.len());
         let mut validation = Validation::default();
         let part = |depth| compare_programs((&start, &fused), false, Class::Exact, seed, depth);
-        assert_eq!(validation.check(&part), None, "seed {seed}: {}\n{}", key(&start), key(&fused));
+        assert_eq!(validation.check(&part), None, "seed {seed}: {:?}\n{:?}", key(&start), key(&fused));
         compared += validation.checked;
     }
     assert!(fewer > 20 && parts > 150 && compared > 80, "{fewer} {parts} {compared}");
@@ -225,7 +225,7 @@ fn parts_may_have_more_containers_than_before() {
     assert!(added > 1 && longer.containers.len() == start.containers.len() + added);
     let mut validation = Validation::default();
     let whole = |depth| compare_programs((&start, &longer), false, Class::Exact, 7, depth);
-    assert_eq!((validation.check(&whole), validation.checked), (None, 1), "{}\n{}", key(&start), key(&longer));
+    assert_eq!((validation.check(&whole), validation.checked), (None, 1), "{:?}\n{:?}", key(&start), key(&longer));
 }
 
 /// The search's result is at least as good as that of the rules, even if the search may explore no states.

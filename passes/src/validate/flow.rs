@@ -188,7 +188,7 @@ fn hash(p: &Program, to: &mut DefaultHasher) {
     };
     for step in &p.steps {
         match &step.op {
-            FlowOp::Kernel(k) => format!("{k:?}").hash(to),
+            FlowOp::Kernel(k) => k.hash(to),
             FlowOp::Param { source, window } => {
                 let next = names.len();
                 (*names.entry(&source.names[0]).or_insert(next), source.transform, window).hash(to);

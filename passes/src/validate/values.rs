@@ -97,7 +97,7 @@ fn hash(g: &Graph, to: &mut DefaultHasher) {
         match &node.op {
             Op::Input { .. } => v.index().hash(to),
             Op::Const(t) => t.bytes().hash(to),
-            op => format!("{op:?}").hash(to),
+            op => op.hash(to),
         }
         node.args.iter().for_each(|a| a.index().hash(to));
         node.ty.hash(to);
