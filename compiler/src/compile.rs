@@ -301,7 +301,7 @@ pub fn compile_read(model: &Model, request: &Request, show: &mut dyn FnMut(&'sta
     if let Some(plan) = request.plan.as_ref().filter(|_| !options.mesh.is_empty()) {
         plan.set(&mut options);
     }
-    contradictions::refuse(request, &options)?;
+    contradictions::refuse(model, request, &options)?;
     let options = Options { assume_finite: options.assume_finite || !request.sparsify.is_empty(), ..options };
     let request = &Request { options, ..request.clone() };
     let mut prepared = Prepared::default();
@@ -460,7 +460,8 @@ fn compile_prepared(
     let lowered = measured.map(|measured| {
         let narrows = |pass: &str| ["lower-precision", "quantize"].contains(&pass);
         let contractions: usize = rewrites.counts().into_iter().filter(|(pass, _)| narrows(pass)).map(|(_, n)| n).sum();
-        Lowered { name: request.lowered().unwrap_or_default(), contractions: contractions + pruned.len(), measured }
+        let contractions = contractions + pruned.len() + precision::codes_of_file(model, &request.options).unwrap_or(0);
+        Lowered { name: request.lowered().unwrap_or_default(), contractions, measured }
     });
     Ok(Report {
         summary: Some(summary),

@@ -1,12 +1,18 @@
 //! a request, options  =>  a diagnostic if they contradict each other
 
 use crate::compile::Request;
+use crate::onnx::Model;
+use crate::precision;
 use crate::sparsify::Saliency;
 use sardonyx_base::{Error, Result};
 use sardonyx_passes::{Activations, Named, Options, Quantize};
 
 /// Refuses combinations of options that no compilation supports. Errors: E0001.
-pub fn refuse(request: &Request, options: &Options) -> Result<()> {
+pub fn refuse(model: &Model, request: &Request, options: &Options) -> Result<()> {
+    if precision::codes_of_file(model, options) == Some(0) {
+        let message = "`--activations` is the type that quantised weights are multiplied by, and there are none";
+        return Err(Error::user("E0001", message).help("leave out `--activations`, or give `--quantize int8`"));
+    }
     if !options.mesh.is_empty() && options.quantize != Quantize::None {
         let message = "`--quantize` is not for several ranks: a rank's part of the codes is not in the file";
         return Err(

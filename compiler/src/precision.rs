@@ -8,7 +8,7 @@ use crate::session::own;
 use sardonyx_base::compare::{Difference, Relative, Tolerance, compare};
 use sardonyx_base::plan::SelfTest;
 use sardonyx_base::{Error, Result, Tensor};
-use sardonyx_passes::Options;
+use sardonyx_passes::{Activations, Options, Quantize};
 use sardonyx_runtime::{Model, Session, SessionOptions};
 use std::path::Path;
 
@@ -91,6 +91,13 @@ pub struct Reference {
     _folder: tempfile::TempDir,
 }
 
+/// Returns the number of products by codes in the model's file, if the options ask to multiply these by bytes and
+/// quantise nothing else.
+pub fn codes_of_file(model: &crate::onnx::Model, options: &Options) -> Option<usize> {
+    let asked = options.activations == Some(Activations::Int8) && options.quantize == Quantize::None;
+    asked.then(|| model.graph.count("MatMulNBits"))
+}
+
 impl Reference {
     /// Compiles the reference. The error says why that failed.
     pub fn new(model: &crate::onnx::Model, request: &Request) -> std::result::Result<Reference, String> {
@@ -105,6 +112,7 @@ impl Reference {
                 nchwc_block: request.options.nchwc_block,
                 // The format of the caches decides the types of inputs and outputs, which must be the artifact's.
                 kv_cache: request.options.kv_cache,
+                activations: Some(Activations::F32),
                 ..Options::default()
             },
             selftest: false,

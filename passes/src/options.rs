@@ -392,7 +392,9 @@ impl Options {
         let codes = (self.quantize != Quantize::None).then(|| self.quantize.name());
         let group =
             codes.and(Some(self.group()).filter(|g| *g != Group::Channel)).map(|g| format!("group={}", g.name()));
-        let floats = self.activations.filter(|_| codes.is_some()).map(|a| format!("activations={}", a.name()));
+        // Without other codes, only those of a file have a left factor to round.
+        let lowers = |a: &Activations| codes.is_some() || *a == Activations::Int8;
+        let floats = self.activations.filter(lowers).map(|a| format!("activations={}", a.name()));
         let calibrated = codes.and(self.calibrated.name());
         let named = bf16.into_iter().chain(codes).chain(calibrated).map(str::to_owned);
         let all: Vec<String> = named.chain(group).chain(floats).collect();

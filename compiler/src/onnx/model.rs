@@ -43,6 +43,14 @@ pub struct Graph {
 }
 
 impl Graph {
+    /// Returns how many nodes have this operator, in subgraphs too.
+    pub fn count(&self, op_type: &str) -> usize {
+        let within = |node: &Node| -> usize {
+            node.attributes.values().flat_map(Attribute::graphs).map(|graph| graph.count(op_type)).sum()
+        };
+        self.nodes.iter().map(|node| usize::from(node.op_type == op_type) + within(node)).sum()
+    }
+
     /// Kinds of the inputs and outputs that are not tensors, by name.
     pub fn kinds(&self) -> BTreeMap<String, Kind> {
         let ports = self.inputs.iter().chain(&self.outputs);

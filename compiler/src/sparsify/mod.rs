@@ -116,6 +116,7 @@ pub fn sparsify(
         params: Params::new(params.clone()),
         target: options.target,
         nchwc_block: options.nchwc_block,
+        activations: options.activations,
         ..Options::default()
     };
     let (graph, params) = graph_after(model, dims, STAGE, asked)?;

@@ -4,14 +4,14 @@
 //! A group is a range of the K dimension whose weights share a scale and an offset. The offset is a minimum weight, or
 //! the zero point that remains once codes are signed. The offset is multiplied by the sum of operand A over the group,
 //! which a separate kernel computes. Operand A is read as bytes if its producer computes bytes with one scale per row,
-//! otherwise as f32. The zero point of A is multiplied by the sum of a column's weights, which is computed when the
-//! artifact is written.
+//! or one per row and group; otherwise as f32. The zero point of A is multiplied by the sum of a column's weights, or of
+//! those of a group, which is computed when the artifact is written.
 
 use super::bytes::constant;
 use super::rewritten::{Zero, bytes_of, computed, row_value, spliced, subtracted, write_rows, zero_of};
 use super::{Factor, Written, made_of};
 use crate::draft::Draft;
-use crate::splice::{renumber_stores, tidy};
+use crate::splice::{from_data, renumber_stores, tidy};
 use crate::steps::{Uses, kernel, parameter};
 use sardonyx_base::minifloat::decode;
 use sardonyx_base::{DType, Dim};
@@ -44,7 +44,20 @@ pub struct Site {
 enum Left {
     /// Operand A in f32.
     Floats,
+    /// Bytes with one scale for each row.
     Bytes(Box<Factor>),
+    /// Bytes with one scale for each row and group, in a container with a dimension for groups and one for the elements
+    /// of a group.
+    Groups(Box<Factor>),
+}
+
+impl Left {
+    fn factor(&self) -> Option<&Factor> {
+        match self {
+            Left::Floats => None,
+            Left::Bytes(factor) | Left::Groups(factor) => Some(factor),
+        }
+    }
 }
 
 /// A parameter of codes, and the kernel that dequantises them.
@@ -76,6 +89,19 @@ struct Code {
 impl Site {
     pub fn has_floats(&self, program: &Program) -> bool {
         has_floats(&self.rights, program)
+    }
+
+    fn is_left_in_groups(&self) -> bool {
+        matches!(self.left, Left::Groups(_))
+    }
+
+    /// Returns the last indices with which operand A is read at element `element` of group `group`.
+    fn in_group(&self, group: usize, element: usize) -> Vec<Dim> {
+        let (group, element) = (Kernel::var(group), Kernel::var(element));
+        match self.is_left_in_groups() {
+            true => vec![group, element],
+            false => vec![group * Dim::constant(self.size) + element],
+        }
     }
 }
 
@@ -156,20 +182,46 @@ pub fn matches(program: &Program, at: usize, params: &dyn ParamValues) -> Result
     if !in_rows || groups.checked_mul(size) != Some(length) {
         return Err("neighbours of its left factor along the sum are none in memory");
     }
-    let bytes = Factor::find(program, &uses, at, left)
-        .filter(|f| f.bytes.scale.is_some() && f.is_fixed(program, k.outer.len()) && f.is_padded_well(program, &uses));
+    // The variable of the groups follows the outer variables.
+    let usable = |n_fixed: usize| {
+        let uses = &uses;
+        move |f: &Factor| f.bytes.scale.is_some() && f.is_fixed(program, n_fixed) && f.is_padded_well(program, uses)
+    };
+    let whole = Factor::find(program, &uses, at, left).filter(usable(k.outer.len()));
+    let grouped = left_in_groups(program, &uses, (at, left), size).filter(usable(k.outer.len() + 1));
     let floats = has_floats(&rights, program);
     if floats && !rights.iter().all(|r| are_numbers(&r.source, params)) {
         return Err("some of its codes are no numbers");
     }
-    let bytes = bytes.filter(|f| f.is_near(program, &uses) && size <= PRODUCTS_MAX && !floats);
+    let fits = |f: &Factor| f.is_near(program, &uses) && size <= PRODUCTS_MAX && !floats;
     let halves = rights.iter().all(|r| program.containers[r.param].dtype.bits() == 4);
-    if bytes.is_some() && groups == 1 && !halves {
+    let left_of = match (whole.filter(fits), grouped.filter(fits)) {
         // With a single scale per column, the plain byte contraction is faster, as it has no groups.
-        return Ok(None);
-    }
-    let left_of = bytes.map_or(Left::Floats, |factor| Left::Bytes(Box::new(factor)));
+        (Some(_), _) if groups == 1 && !halves => return Ok(None),
+        (Some(factor), _) => Left::Bytes(Box::new(factor)),
+        (None, Some(factor)) => Left::Groups(Box::new(factor)),
+        (None, None) => Left::Floats,
+    };
     Ok(Some(Site { left: left_of, load: left, rights, groups, size }))
+}
+
+/// Returns operand A if it is a view of a container with one dimension for groups and one for the `size` elements of a
+/// group, which a kernel dequantises from bytes. The variables are those of the new kernel.
+fn left_in_groups(program: &Program, uses: &Uses, (at, load): (usize, usize), size: i64) -> Option<Factor> {
+    let (step, k) = (&program.steps[at], kernel(&program.steps[at])?);
+    let Body::Load { memlet, guard: None } = &k.body[load].body else { return None };
+    let id = step.args[memlet.container];
+    let view = uses.producers[id].filter(|s| matches!(program.steps[*s].op, FlowOp::View))?;
+    let made = program.steps[view].args[0];
+    let (whole, dims) = (&program.containers[id].dims, &program.containers[made].dims);
+    let (_, rest) = memlet.index.split_last()?;
+    let n = rest.len();
+    if dims.len() != n + 2 || dims[..n] != whole[..n] || !dims[n + 1].is_const(size) || rest.iter().any(from_data) {
+        return None;
+    }
+    let k_var = k.outer.len();
+    let index: Vec<Dim> = rest.iter().cloned().chain([Kernel::var(k_var), Kernel::var(k_var + 1)]).collect();
+    Factor::of(program, uses, (load, made), &index)
 }
 
 /// Returns the codes that a load reads through the kernel that dequantises them, the number of groups along K, and the
@@ -237,13 +289,10 @@ pub fn apply(program: &mut Program, at: usize, site: &Site, written: &mut Writte
     let Some(k_var) = kernel(&program.steps[at]).map(|k| k.outer.len()) else { return };
     let taken = written.taken;
     let left_type = |byte| taken.left(byte);
-    let left = match &site.left {
-        Left::Floats => None,
-        Left::Bytes(factor) => {
-            let bytes = bytes_of(program, at, factor, written);
-            Some((factor, bytes, write_rows(program, factor, written)))
-        }
-    };
+    let left = site.left.factor().map(|factor| {
+        let bytes = bytes_of(program, at, factor, written);
+        (factor, bytes, write_rows(program, factor, written))
+    });
     let params: Vec<Id> = site.rights.iter().map(|r| signed(program, r)).collect();
     let wanted = left.as_ref().is_some_and(|(f, _, _)| zero_of(program, f, left_type) != Zero::Known(0.0));
     let sums: Vec<Option<(Id, Vec<Dim>)>> =
@@ -253,10 +302,6 @@ pub fn apply(program: &mut Program, at: usize, site: &Site, written: &mut Writte
     let rows = (!symmetric).then(|| row_sums(program, at, site, bytes, written)).flatten();
     let Some(old) = kernel(&program.steps[at]) else { return };
     let mut draft = Draft { reads: old.reads.clone(), args: program.steps[at].args.clone(), body: vec![] };
-    let point = |d: &Dim| {
-        let k = Kernel::var(k_var) * Dim::constant(site.size) + Kernel::var(k_var + 1);
-        rename(d, &|v| (v == k_var).then(|| k.clone()), &|k| k)
-    };
     let left_scale =
         left.as_ref().and_then(|(factor, _, rows)| row_value(&mut draft, program, factor, factor.bytes.scale?, rows));
     let zero = left.as_ref().and_then(|(factor, _, rows)| {
@@ -270,7 +315,8 @@ pub fn apply(program: &mut Program, at: usize, site: &Site, written: &mut Writte
         let right = site.rights.iter().position(|r| r.load == i);
         let value = match (&statement.body, right) {
             (Body::Load { memlet, .. }, None) if i == site.load => {
-                let index = memlet.index.iter().map(point).collect();
+                let rows = memlet.index.split_last().map_or(&[][..], |(_, rows)| rows);
+                let index = rows.iter().cloned().chain(site.in_group(k_var, k_var + 1)).collect();
                 match &left {
                     Some((_, bytes, _)) => {
                         let byte = draft.load(program, *bytes, index, None);
@@ -305,15 +351,24 @@ pub fn apply(program: &mut Program, at: usize, site: &Site, written: &mut Writte
                     let more = draft.apply(ScalarFn::Mul, &[more, row], DType::F32);
                     part = draft.apply(ScalarFn::Add, &[part, more], DType::F32);
                 }
-                let mut value = draft.push(Body::Reduce { f: ReduceFn::Add, arg: part }, DType::F32);
-                if let (Some(zero), Some((id, index))) = (zero, &sums[sum]) {
-                    let zero = draft.push(Body::Convert(zero, Conversion::Value), DType::F32);
-                    let column = draft.load(program, *id, index.clone(), None);
-                    let more = draft.apply(ScalarFn::Mul, &[zero, column], DType::F32);
-                    value = draft.apply(ScalarFn::Sub, &[value, more], DType::F32);
-                }
+                let zero = zero.zip(sums[sum].as_ref());
                 sum += 1;
-                left_scale.map_or(value, |s| draft.apply(ScalarFn::Mul, &[value, s], DType::F32))
+                // The value of a group, or of all groups, with the zero point and the scale of A.
+                let scaled = |draft: &mut Draft, mut value: usize| {
+                    if let Some((zero, (id, index))) = zero {
+                        let zero = draft.push(Body::Convert(zero, Conversion::Value), DType::F32);
+                        let column = draft.load(program, *id, index.clone(), None);
+                        let more = draft.apply(ScalarFn::Mul, &[zero, column], DType::F32);
+                        value = draft.apply(ScalarFn::Sub, &[value, more], DType::F32);
+                    }
+                    left_scale.map_or(value, |s| draft.apply(ScalarFn::Mul, &[value, s], DType::F32))
+                };
+                let in_groups = site.is_left_in_groups();
+                if in_groups {
+                    part = scaled(&mut draft, part);
+                }
+                let value = draft.push(Body::Reduce { f: ReduceFn::Add, arg: part }, DType::F32);
+                if in_groups { value } else { scaled(&mut draft, value) }
             }
             (body, _) => {
                 let is_product = |p: &[usize; 2]| matches!(body, Body::Apply { args, .. } if args[..] == p[..]);
@@ -374,7 +429,7 @@ fn row_sums(
     let (id, origins) = (bytes.unwrap_or(step.args[memlet.container]), step.origins.clone());
     let (_, rest) = memlet.index.split_last()?;
     let read: Vec<Dim> = rest.iter().cloned().chain([Kernel::var(old.outer.len())]).collect();
-    let key = (id, format!("groups of {}", site.size));
+    let key = (id, [vec![], vec![Dim::constant(site.size)], vec![]]);
     if let Some(sums) = written.sums.get(&key) {
         return Some((*sums, read));
     }
@@ -382,7 +437,7 @@ fn row_sums(
     outer.push(Dim::constant(site.groups));
     let n = outer.len();
     let mut index: Vec<Dim> = (0..rest.len()).map(Kernel::var).collect();
-    index.push(Kernel::var(n - 1) * Dim::constant(site.size) + Kernel::var(n));
+    index.extend(site.in_group(n - 1, n));
     let mut draft = Draft::default();
     let mut value = draft.load(program, id, index, None);
     if bytes.is_some() {
@@ -403,8 +458,8 @@ fn signed(program: &mut Program, right: &Right) -> Id {
     container.map_or(right.param, |container| made_of(program, &right.source, Transform::Signed, container))
 }
 
-/// Returns the sum of each column's weights, which a kernel computes from parameters only, and the index at which the
-/// contraction reads the sums.
+/// Returns the sum of each column's weights, or of those of a group if operand A has a scale for each group. A kernel
+/// computes the sums from parameters only. The index is the one at which the contraction reads the sums.
 fn column_sums(program: &mut Program, at: usize, site: &Site, right: &Right) -> Option<(Id, Vec<Dim>)> {
     let step = &program.steps[at];
     let (old, origins) = (kernel(step)?, step.origins.clone());
@@ -416,12 +471,17 @@ fn column_sums(program: &mut Program, at: usize, site: &Site, right: &Right) -> 
         Some(summed) => Some(Kernel::var(columns.len() + summed)),
         None => columns.iter().position(|c| *c == v).map(Kernel::var),
     };
-    let outer: Vec<Dim> = columns.iter().map(|c| old.outer[*c].clone()).collect();
+    let mut outer: Vec<Dim> = columns.iter().map(|c| old.outer[*c].clone()).collect();
+    let mut inner = vec![Dim::constant(site.groups), Dim::constant(site.size)];
+    let mut index: Vec<Dim> = columns.iter().map(|c| Kernel::var(*c)).collect();
+    if site.is_left_in_groups() {
+        outer.push(inner.remove(0));
+        index.push(Kernel::var(k_var));
+    }
     let vars: Vec<Dim> = right.vars.iter().map(|d| rename(d, &place, &|k| k)).collect();
     let mut draft = Draft::default();
     let weight = spliced(&mut draft, program, right.maker, &vars, right.code.value)?;
     let value = draft.push(Body::Reduce { f: ReduceFn::Add, arg: weight }, DType::F32);
-    let inner = vec![Dim::constant(site.groups), Dim::constant(site.size)];
     let id = computed(program, draft, outer, inner, value, origins);
-    Some((id, columns.iter().map(|c| Kernel::var(*c)).collect()))
+    Some((id, index))
 }

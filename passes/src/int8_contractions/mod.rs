@@ -85,8 +85,9 @@ struct Written {
     /// Bytes with padded channels; the key is the container of bytes, the axis of its channels, and their number with
     /// the added ones.
     padded: BTreeMap<(Id, usize, i64), Id>,
-    /// Sums of bytes along K; the key is the container of bytes and the index with which the contraction reads it.
-    sums: BTreeMap<(Id, String), Id>,
+    /// Sums of bytes along K; the key is the container of bytes, the extents of its rows and of K, and the index with
+    /// which the contraction reads it.
+    sums: BTreeMap<(Id, [Vec<Dim>; 3]), Id>,
 }
 
 impl Written {
@@ -159,7 +160,11 @@ impl Factor {
         if memlet.index.iter().any(from_data) {
             return None;
         }
-        let id = step.args[memlet.container];
+        Factor::of(program, uses, (load, step.args[memlet.container]), &memlet.index)
+    }
+
+    /// Returns the operand that is `load` in the contraction and the element at `index` of container `id`.
+    fn of(program: &Program, uses: &Uses, (load, id): (usize, Id), index: &[Dim]) -> Option<Factor> {
         let maker = uses.producers[id]?;
         let (result, made) =
             (program.steps[maker].results.iter().position(|r| *r == id)?, kernel(&program.steps[maker])?);
@@ -168,7 +173,7 @@ impl Factor {
         // The container must be indexed by variables of the producer.
         let places: Vec<Option<usize>> = made.stores[store].memlet.index.iter().map(Dim::as_variable).collect();
         let value = |(v, extent): (usize, &Dim)| match places.iter().position(|p| *p == Some(v)) {
-            Some(axis) => Some(memlet.index[axis].clone()),
+            Some(axis) => Some(index[axis].clone()),
             // The stored value must not depend on a variable of the reduction.
             None => (v >= made.outer.len() || extent.is_const(1)).then(|| Dim::constant(0)),
         };

@@ -292,7 +292,7 @@ fn row_sums(program: &mut Program, at: usize, site: &Site, bytes: Id, written: &
     let index: Vec<Dim> = memlet.index.iter().map(|d| rename(d, &place, &|k| k)).collect();
     let outer: Vec<Dim> = rows.iter().map(|r| old.outer[*r].clone()).collect();
     let read = rows.iter().map(|r| Kernel::var(*r)).collect();
-    let key = (bytes, format!("{outer:?} {:?} {index:?}", old.inner));
+    let key = (bytes, [outer.clone(), old.inner.clone(), index.clone()]);
     if let Some(id) = written.sums.get(&key) {
         return Some((*id, read));
     }

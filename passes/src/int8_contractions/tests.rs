@@ -108,8 +108,18 @@ fn padded_images() {
     }
 }
 
+/// How the left factor of a contraction in groups is made.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Left {
+    Floats,
+    /// Bytes with one scale for each row.
+    Rows,
+    /// Bytes with one scale for each row and group.
+    Groups,
+}
+
 /// Builds x[m, 48] times (convert(w) - z) · s[g, n] + t[g, n] in three groups of 16.
-fn in_groups(codes: &str, zero: Option<i64>, added: bool, bytes: bool) -> String {
+fn in_groups(codes: &str, zero: Option<i64>, added: bool, left: Left) -> String {
     let of = |name: &str, from: &str, dims: &str| {
         format!("%{name} = sdx.broadcast %{from} to [0, 2] : !sdx.tensor<[3, 9], f32> -> !sdx.tensor<{dims}, f32>")
     };
@@ -128,23 +138,29 @@ fn in_groups(codes: &str, zero: Option<i64>, added: bool, bytes: bool) -> String
         true => format!("{}\n{}", of("t0", "t", "[3, 16, 9]"), both("add", "v", "p", "t0")),
         false => "%v = sdx.reshape %p : !w -> !w".to_string(),
     };
-    let left = match bytes {
-        true => {
+    let bytes = |dims: &str, row: &str, at: &str| {
+        format!(
             "%most = sdx.const dense<1.2e2> : tensor<f32> : !sdx.tensor<[], f32>
-             %wide = sdx.broadcast %most to [] : !sdx.tensor<[], f32> -> !x
-             %x0 = sdx.map \"mul\"(%xb, %wide) : (!x, !x) -> !x
-             %x1 = sdx.map \"round\"(%x0) : (!x) -> !x
-             %x2 = sdx.convert %x1 : !x -> !sdx.tensor<[m, 48], i8>
-             %xc = sdx.convert %x2 : !sdx.tensor<[m, 48], i8> -> !x
-             %xs = sdx.broadcast %r to [0] : !sdx.tensor<[m], f32> -> !x
-             %x = sdx.map \"mul\"(%xc, %xs) : (!x, !x) -> !x"
-        }
-        false => "%x = sdx.reshape %xb : !x -> !x",
+             %wide = sdx.broadcast %most to [] : !sdx.tensor<[], f32> -> !sdx.tensor<{dims}, f32>
+             %xd = sdx.reshape %xb : !x -> !sdx.tensor<{dims}, f32>
+             %x0 = sdx.map \"mul\"(%xd, %wide) : (!sdx.tensor<{dims}, f32>, !sdx.tensor<{dims}, f32>) -> !sdx.tensor<{dims}, f32>
+             %x1 = sdx.map \"round\"(%x0) : (!sdx.tensor<{dims}, f32>) -> !sdx.tensor<{dims}, f32>
+             %x2 = sdx.convert %x1 : !sdx.tensor<{dims}, f32> -> !sdx.tensor<{dims}, i8>
+             %xc = sdx.convert %x2 : !sdx.tensor<{dims}, i8> -> !sdx.tensor<{dims}, f32>
+             %xs = sdx.broadcast %r to {at} : !sdx.tensor<{row}, f32> -> !sdx.tensor<{dims}, f32>
+             %xp = sdx.map \"mul\"(%xc, %xs) : (!sdx.tensor<{dims}, f32>, !sdx.tensor<{dims}, f32>) -> !sdx.tensor<{dims}, f32>
+             %x = sdx.reshape %xp : !sdx.tensor<{dims}, f32> -> !x"
+        )
+    };
+    let (row, left) = match left {
+        Left::Floats => ("[m]", "%x = sdx.reshape %xb : !x -> !x".to_string()),
+        Left::Rows => ("[m]", bytes("[m, 48]", "[m]", "[0]")),
+        Left::Groups => ("[m, 3]", bytes("[m, 3, 16]", "[m, 3]", "[0, 1]")),
     };
     format!(
         "!w = !sdx.tensor<[3, 16, 9], f32>
          !x = !sdx.tensor<[m, 48], f32>
-         func.func @f(%xb: !x, %r: !sdx.tensor<[m], f32>) -> !sdx.tensor<[m, 9], f32> {{
+         func.func @f(%xb: !x, %r: !sdx.tensor<{row}, f32>) -> !sdx.tensor<[m, 9], f32> {{
            %w = sdx.param \"w\" : !sdx.tensor<[3, 16, 9], {codes}>
            %s = sdx.param \"s\" : !sdx.tensor<[3, 9], f32>
            %t = sdx.param \"t\" : !sdx.tensor<[3, 9], f32>
@@ -167,9 +183,10 @@ fn in_groups(codes: &str, zero: Option<i64>, added: bool, bytes: bool) -> String
 fn codes_with_a_scale_for_each_group() {
     for codes in ["i4", "ui4", "i8", "ui8", "f8E4M3FN", "f8E4M3FNUZ", "f8E5M2", "f8E5M2FNUZ"] {
         for (zero, added) in [(None, false), (Some(8), false), (Some(3), false), (None, true), (Some(128), true)] {
-            for (bytes, target) in [false, true].into_iter().flat_map(|bytes| targets().map(|target| (bytes, target))) {
-                let text = in_groups(codes, zero, added, bytes);
-                let what = format!("{codes} {zero:?} {added} {bytes} {target:?}");
+            let lefts = [Left::Floats, Left::Rows, Left::Groups];
+            for (left, target) in lefts.into_iter().flat_map(|left| targets().map(|target| (left, target))) {
+                let text = in_groups(codes, zero, added, left);
+                let what = format!("{codes} {zero:?} {added} {left:?} {target:?}");
                 let passes = "sdx-to-flow,inline-maps,int8-contractions";
                 let (rules, checks) = validated_for(target, &text, passes).expect(&what);
                 // GPU kernels do not decode floats of 8 bits.

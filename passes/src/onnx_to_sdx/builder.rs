@@ -1,6 +1,7 @@
 //! The builder that all lowerings use: typed nodes, broadcasting, unification of dimensions, contents of small tensors
 
 use super::held::Held;
+use crate::options::Activations;
 use sardonyx_base::{DType, Dim, Error, HostOp, Result, Tensor, minifloat, packed};
 use sardonyx_dialects::interp::symbolic;
 use sardonyx_dialects::scalar::{Conversion, ReduceFn, ScalarFn};
@@ -37,6 +38,8 @@ pub struct Builder {
     pub elements: BTreeMap<Value, Vec<Value>>,
     /// Number of channels of a block in com.microsoft.nchwc, if the caller says.
     pub nchwc_block: Option<i64>,
+    /// Type of the operand that codes of weights are multiplied by; if absent, each node says it.
+    pub activations: Option<Activations>,
     /// Number of functions inside which this function is nested as a body.
     pub depth: usize,
 }

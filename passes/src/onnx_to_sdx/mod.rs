@@ -88,6 +88,7 @@ pub fn run(module: &mut Module, rewrites: &mut Rewrites) -> Result<()> {
     let named = |op: &Operation| op.attr("sym_name").and_then(Attr::as_str);
     let names: BTreeSet<String> = module.operations().iter().filter_map(named).collect();
     let (cx, nchwc_block) = (module.context(), rewrites.options().nchwc_block.map(|NchwcBlock(n)| n));
+    let activations = rewrites.options().activations;
     let names = Rc::new(RefCell::new(names));
     let mut bodies = vec![];
     rewrite_functions(module, |function| {
@@ -98,6 +99,7 @@ pub fn run(module: &mut Module, rewrites: &mut Rewrites) -> Result<()> {
         refuse_unsupported(&body)?;
         let mut b = Builder::within(names.clone(), 0);
         b.nchwc_block = nchwc_block;
+        b.activations = activations;
         let lowered = lower_function(function, b)?;
         bodies.extend(lowered.bodies);
         lowered.graph.write(cx).map(Some)

@@ -140,6 +140,7 @@ impl Builder {
         let mut child = Builder::within(self.functions.clone(), self.depth + 1);
         child.origin.clone_from(&self.origin);
         child.nchwc_block = self.nchwc_block;
+        child.activations = self.activations;
         (child.graph.name, child.graph.internal) = (name.to_string(), true);
         let mut inputs = vec![];
         for (i, param) in params.iter().enumerate() {

@@ -12,6 +12,7 @@ use super::quantize::{dequantized, difference, in_blocks, quantized, range_of};
 use super::reduce_axes;
 use super::reduction::{mean, softmax_over};
 use super::windows::in_layout;
+use crate::options::Activations;
 use sardonyx_base::dim::product;
 use sardonyx_base::{DType, Dim, Result};
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
@@ -284,7 +285,8 @@ fn with_bias(b: &mut Builder, values: Value, bias: Option<Value>) -> Outputs {
 }
 
 /// com.microsoft.MatMulNBits: y[.., n] = Σ_k a[.., k] · (q[n, k] - zero) · scale, where q has `bits` bits per element,
-/// the first element in the lowest bits of a byte, and each block along k has its own scale and zero point.
+/// the first element in the lowest bits of a byte, and each block along k has its own scale and zero point. With
+/// `accuracy_level` 4, blocks of a are rounded to bytes, too, unless the options say otherwise.
 pub fn matmul_nbits(b: &mut Builder, node: &Node) -> Outputs {
     let (a, packed, scales) = (node.input(0)?, node.input(1)?, node.input(2)?);
     let [k, n, bits, block] =
@@ -299,6 +301,19 @@ pub fn matmul_nbits(b: &mut Builder, node: &Node) -> Outputs {
     if node.optional(4).is_some() {
         return Err(node.error("E0106", "an order of the weights (`g_idx`) is not supported"));
     }
+    let in_bytes = match b.activations {
+        Some(activations) => activations == Activations::Int8,
+        None => node.int_or("accuracy_level", 0)? == 4,
+    };
+    // Codes of 2 bits are not multiplied as bytes.
+    let fits = bits >= 4 && b.dtype(a) == DType::F32 && k % block == 0;
+    let a = match b.rank(a).checked_sub(1).filter(|_| in_bytes && fits) {
+        Some(last) => {
+            let a = b.agree(a, last, &Dim::constant(k))?;
+            rounded_to_bytes(b, a, block)?
+        }
+        None => a,
+    };
     let n_blocks = (k + block - 1) / block;
     let (rows, blocks) = (Dim::constant(n), Dim::constant(n_blocks));
     let all = b.reshape(packed, &[rows.clone(), Dim::constant(n_blocks * block * bits / 8)])?;
@@ -325,6 +340,28 @@ pub fn matmul_nbits(b: &mut Builder, node: &Node) -> Outputs {
     let matrix = b.transpose(matrix, vec![1, 0])?;
     let y = matmul_of(b, node, a, matrix)?;
     with_bias(b, y, node.optional(5))
+}
+
+/// Rounds f32 values to 8-bit codes without a zero point. Each block along the last axis has the scale with which its
+/// largest magnitude is 127; of a block of zeros, the scale is that of 1.
+fn rounded_to_bytes(b: &mut Builder, a: Value, block: i64) -> Result<Value> {
+    let (dims, axis) = (b.dims(a), b.rank(a));
+    let parts = b.split_inner(a, axis - 1, Dim::constant(block))?;
+    let high = b.reduce(ReduceFn::Max, parts, &[axis], true)?;
+    let low = b.reduce(ReduceFn::Min, parts, &[axis], true)?;
+    let low = b.map1(ScalarFn::Neg, low)?;
+    let largest = b.map2(ScalarFn::Max, high, low)?;
+    let is_zero = b.map_const(ScalarFn::Eq, largest, 0.0)?;
+    let each = b.dims(largest);
+    let (one, most) = (b.splat(DType::F32, 1.0, &each)?, b.splat(DType::F32, 127.0, &each)?);
+    let largest = b.select(is_zero, one, largest)?;
+    let (steps, scale) = (b.map2(ScalarFn::Div, most, largest)?, b.map2(ScalarFn::Div, largest, most)?);
+    let codes = b.map2(ScalarFn::Mul, parts, steps)?;
+    let codes = b.map1(ScalarFn::Round, codes)?;
+    let codes = b.convert(codes, DType::I8)?;
+    let codes = b.convert(codes, DType::F32)?;
+    let values = b.map2(ScalarFn::Mul, codes, scale)?;
+    b.reshape(values, &dims)
 }
 
 /// com.microsoft.GatherBlockQuantized: dequantised rows of a quantised table. Each block along one axis has a scale and

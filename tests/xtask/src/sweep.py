@@ -168,12 +168,12 @@ def static(form, per_channel, activations):
     return make
 
 
-def four_bits(form):
+def four_bits(form, accuracy=None):
     def make(folder, to):
         from onnxruntime.quantization import QuantFormat
         from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
 
-        quantiser = MatMulNBitsQuantizer(load(folder), block_size=32, is_symmetric=True, quant_format=getattr(QuantFormat, form))
+        quantiser = MatMulNBitsQuantizer(load(folder), block_size=32, is_symmetric=True, quant_format=getattr(QuantFormat, form), accuracy_level=accuracy)
         quantiser.process()
         save(quantiser.model.model, to)
 
@@ -279,6 +279,8 @@ VARIANTS = {
     "qoperator": (static("QOperator", False, "QUInt8"), PRODUCTS, False),
     "int4": (four_bits("QOperator"), has("MatMul"), True),
     "int4-qdq": (four_bits("QDQ"), has("MatMul"), False),
+    # Here the file allows that activations are rounded to bytes.
+    "int4-int8": (four_bits("QOperator", 4), has("MatMul"), True),
     "f16": (half(False), PRODUCTS, False),
     "f16-inside": (half(True), PRODUCTS, True),
     "onnxsim": (simplified, always, False),

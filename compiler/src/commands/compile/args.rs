@@ -88,8 +88,8 @@ pub struct CompileArgs {
     #[arg(long, value_name = "N", value_parser = named::<Group>(), requires = "quantize", help_heading = PRECISION)]
     pub group: Option<Group>,
     /// Type of the operand that quantised weights are multiplied with: int8 is faster, f32 is exact [default: f32 for fp8 and
-    /// lossless, else int8]
-    #[arg(long, value_name = "TYPE", value_parser = named::<Activations>(), requires = "quantize", help_heading = PRECISION)]
+    /// lossless, else int8; for MatMulNBits, what its `accuracy_level` says]
+    #[arg(long, value_name = "TYPE", value_parser = named::<Activations>(), help_heading = PRECISION)]
     pub activations: Option<Activations>,
     /// Do not quantise nodes whose names match
     #[arg(long, value_name = "REGEX=f32", value_parser = kept, requires = "quantize", help_heading = PRECISION)]

@@ -95,6 +95,21 @@ func.func @four_bits(%a: !a, %b: !b, %s: !s) -> !v {
   return %y : !v
 }
 
+// With this accuracy level, each block of the other operand is rounded to bytes.
+
+// CHECK-LABEL: func.func @four_bits_by_bytes
+// CHECK: %[[BLOCKS:.*]] = sdx.reshape
+// CHECK: sdx.reduce "max" %[[BLOCKS]] axes [2]
+// CHECK: sdx.reduce "min" %[[BLOCKS]] axes [2]
+// CHECK: sdx.map "round"
+// CHECK: sdx.convert {{.*}} <[m, 2, 32], i8>
+// CHECK: sdx.contract {{.*}} -> !sdx.tensor<[m, 8], f32>
+func.func @four_bits_by_bytes(%a: !a, %b: !b, %s: !s) -> !v {
+  %y = onnx.node "MatMulNBits"(%a, %b, %s) opset 1 domain "com.microsoft"
+    {K = 64 : i64, N = 8 : i64, bits = 4 : i64, block_size = 32 : i64, accuracy_level = 4 : i64} : (!a, !b, !s) -> !v
+  return %y : !v
+}
+
 // -----
 
 !v = !onnx.value
