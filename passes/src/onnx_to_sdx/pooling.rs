@@ -248,8 +248,9 @@ pub fn global_lp_pool(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![y])
 }
 
-/// MaxUnpool: each position of a plane takes the largest element whose index names it; a position without such an
-/// element is 0. Short planes compare every position with every element. An index counts through all planes, but must
+/// MaxUnpool: each position of a plane takes the element whose index names it; a position without such an element is 0.
+/// Several elements for one position are equal in what MaxPool returns; otherwise short planes, which compare every
+/// position with every element, take the largest, and long ones the last. An index counts through all planes, but must
 /// be in the plane of its element.
 pub fn max_unpool(b: &mut Builder, node: &Node) -> Outputs {
     let (x, index) = (node.input(0)?, node.input(1)?);
@@ -279,16 +280,21 @@ pub fn max_unpool(b: &mut Builder, node: &Node) -> Outputs {
     let starts = plane_starts(b, &b.dims(index).clone(), &planes)?;
     let own = b.map2(ScalarFn::Sub, index, starts)?;
     let own = checked_index(b, own, &to)?;
-    let (hit, found) = match is_short(&from) || is_short(&to) {
-        true => largest_by_comparison(b, x, own, &to)?,
+    let y = match is_short(&from) || is_short(&to) {
+        true => {
+            let (hit, found) = largest_by_comparison(b, x, own, &to)?;
+            let nothing = b.splat(b.dtype(x), 0.0, &b.dims(found).clone())?;
+            b.select(hit, found, nothing)?
+        }
         false => {
             let at = b.map2(ScalarFn::Add, own, starts)?;
             let at = b.reshape(at, &[product(&b.dims(x))])?;
-            largest_in_turn(b, x, at, &flat(to))?
+            let (updates, dims) = (column(b, x)?, flat(to));
+            let zeros = b.splat(b.dtype(x), 0.0, &[product(&dims), Dim::constant(1)])?;
+            let y = scatter_in_turn(b, zeros, at, updates, None)?;
+            b.reshape(y, &dims)?
         }
     };
-    let nothing = b.splat(b.dtype(x), 0.0, &b.dims(found).clone())?;
-    let y = b.select(hit, found, nothing)?;
     let dims = [lead, planes].concat();
     let y = b.reshape(y, &dims)?;
     let Some(shape) = node.optional(2) else { return Ok(vec![y]) };
@@ -314,18 +320,6 @@ fn largest_by_comparison(b: &mut Builder, x: Value, own: Value, to: &Dim) -> Res
     let hit = b.convert(here, DType::I32)?;
     let hit = b.reduce(ReduceFn::Max, hit, &[3], false)?;
     Ok((b.convert(hit, DType::Bool)?, found))
-}
-
-/// As `largest_by_comparison`, by scattering on the host: `at` are positions [m] in the whole result, whose dimensions
-/// are `dims`.
-fn largest_in_turn(b: &mut Builder, x: Value, at: Value, dims: &[Dim]) -> Result<(Value, Value)> {
-    let x = column(b, x)?;
-    let (all, single) = ([product(dims), Dim::constant(1)], b.dims(x));
-    let least = b.splat(b.dtype(x), lowest(b.dtype(x)), &all)?;
-    let found = scatter_in_turn(b, least, at, x, Some(ReduceFn::Max))?;
-    let (no, yes) = (b.splat(DType::Bool, 0.0, &all)?, b.splat(DType::Bool, 1.0, &single)?);
-    let hit = scatter_in_turn(b, no, at, yes, None)?;
-    Ok((b.reshape(hit, dims)?, b.reshape(found, dims)?))
 }
 
 /// The largest element of each bin of each region, along one axis and then along the other; each bin is compared with

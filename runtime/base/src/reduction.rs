@@ -58,47 +58,61 @@ impl Reduction {
     /// Computes into[i] = f(into[i], from[i]) for each element that both arrays have; does nothing if the reduction
     /// does not [admit](Reduction::admits) the type.
     pub fn combine(self, dtype: DType, into: &mut [u8], from: &[u8]) {
-        Step::With(self).apply(dtype, into, from);
+        Step::With(self).apply(dtype, Arrays { into, at: None, from });
+    }
+
+    /// As [`combine`](Reduction::combine), with element `at[i]` of `into` in place of element `i`. Elements beyond the end
+    /// of `into` are left out.
+    pub fn combine_at(self, dtype: DType, into: &mut [u8], at: &[usize], from: &[u8]) {
+        Step::With(self).apply(dtype, Arrays { into, at: Some(at), from });
     }
 
     /// Completes the reduction of `n` operands: an average is divided by `n`, with integers rounded towards zero.
     pub fn finish(self, dtype: DType, combined: &mut [u8], n: usize) {
         if self == Reduction::Avg {
-            Step::Over(n).apply(dtype, combined, &[]);
+            Step::Over(n).apply(dtype, Arrays { into: combined, at: None, from: &[] });
         }
     }
 }
 
+/// The operands of a step.
+struct Arrays<'a> {
+    into: &'a mut [u8],
+    /// The elements of `into` that the elements of `from` are combined with; `None` if their numbers are the same.
+    at: Option<&'a [usize]>,
+    from: &'a [u8],
+}
+
 impl Step {
-    fn apply(self, dtype: DType, into: &mut [u8], from: &[u8]) {
+    fn apply(self, dtype: DType, arrays: Arrays) {
         match dtype {
-            DType::F32 => self.floats::<f32, 4>(into, from, f32::from_le_bytes, f32::to_le_bytes),
-            DType::F64 => self.floats::<f64, 8>(into, from, f64::from_le_bytes, f64::to_le_bytes),
+            DType::F32 => self.floats::<f32, 4>(arrays, f32::from_le_bytes, f32::to_le_bytes),
+            DType::F64 => self.floats::<f64, 8>(arrays, f64::from_le_bytes, f64::to_le_bytes),
             DType::F16 => {
                 let (read, write) = (|b| f16::from_le_bytes(b).to_f32(), |x| f16::from_f32(x).to_le_bytes());
-                self.floats::<f32, 2>(into, from, read, write)
+                self.floats::<f32, 2>(arrays, read, write)
             }
             DType::BF16 => {
                 let (read, write) = (|b| bf16::from_le_bytes(b).to_f32(), |x| bf16::from_f32(x).to_le_bytes());
-                self.floats::<f32, 2>(into, from, read, write)
+                self.floats::<f32, 2>(arrays, read, write)
             }
-            DType::I8 => self.integers::<i8, 1>(into, from, i8::from_le_bytes, i8::to_le_bytes),
-            DType::U8 => self.integers::<u8, 1>(into, from, u8::from_le_bytes, u8::to_le_bytes),
-            DType::I16 => self.integers::<i16, 2>(into, from, i16::from_le_bytes, i16::to_le_bytes),
-            DType::U16 => self.integers::<u16, 2>(into, from, u16::from_le_bytes, u16::to_le_bytes),
-            DType::I32 => self.integers::<i32, 4>(into, from, i32::from_le_bytes, i32::to_le_bytes),
-            DType::U32 => self.integers::<u32, 4>(into, from, u32::from_le_bytes, u32::to_le_bytes),
-            DType::I64 => self.integers::<i64, 8>(into, from, i64::from_le_bytes, i64::to_le_bytes),
-            DType::U64 => self.integers::<u64, 8>(into, from, u64::from_le_bytes, u64::to_le_bytes),
+            DType::I8 => self.integers::<i8, 1>(arrays, i8::from_le_bytes, i8::to_le_bytes),
+            DType::U8 => self.integers::<u8, 1>(arrays, u8::from_le_bytes, u8::to_le_bytes),
+            DType::I16 => self.integers::<i16, 2>(arrays, i16::from_le_bytes, i16::to_le_bytes),
+            DType::U16 => self.integers::<u16, 2>(arrays, u16::from_le_bytes, u16::to_le_bytes),
+            DType::I32 => self.integers::<i32, 4>(arrays, i32::from_le_bytes, i32::to_le_bytes),
+            DType::U32 => self.integers::<u32, 4>(arrays, u32::from_le_bytes, u32::to_le_bytes),
+            DType::I64 => self.integers::<i64, 8>(arrays, i64::from_le_bytes, i64::to_le_bytes),
+            DType::U64 => self.integers::<u64, 8>(arrays, u64::from_le_bytes, u64::to_le_bytes),
             // Each element occupies a byte, whose upper bits are copies of the sign, or 0.
-            DType::I4 => self.integers::<i8, 1>(into, from, i8::from_le_bytes, |x| [((x << 4) >> 4) as u8]),
-            DType::I2 => self.integers::<i8, 1>(into, from, i8::from_le_bytes, |x| [((x << 6) >> 6) as u8]),
-            DType::U4 => self.integers::<u8, 1>(into, from, u8::from_le_bytes, |x| [x & 15]),
-            DType::U2 => self.integers::<u8, 1>(into, from, u8::from_le_bytes, |x| [x & 3]),
+            DType::I4 => self.integers::<i8, 1>(arrays, i8::from_le_bytes, |x| [((x << 4) >> 4) as u8]),
+            DType::I2 => self.integers::<i8, 1>(arrays, i8::from_le_bytes, |x| [((x << 6) >> 6) as u8]),
+            DType::U4 => self.integers::<u8, 1>(arrays, u8::from_le_bytes, |x| [x & 15]),
+            DType::U2 => self.integers::<u8, 1>(arrays, u8::from_le_bytes, |x| [x & 3]),
             DType::F8E4M3FN | DType::F8E4M3FNUZ | DType::F8E5M2 | DType::F8E5M2FNUZ | DType::F4E2M1 | DType::F8E8M0 => {
                 let read = |b: [u8; 1]| minifloat::decode(dtype, u32::from(b[0])).unwrap_or(f64::NAN);
                 let write = |x| [minifloat::encode(dtype, minifloat::round(dtype, x)).unwrap_or(0) as u8];
-                self.floats::<f64, 1>(into, from, read, write)
+                self.floats::<f64, 1>(arrays, read, write)
             }
             DType::Bool | DType::String | DType::C64 | DType::C128 | DType::Value => {}
         }
@@ -106,41 +120,47 @@ impl Step {
 
     fn floats<T: Float, const N: usize>(
         self,
-        into: &mut [u8],
-        from: &[u8],
+        arrays: Arrays,
         read: impl Fn([u8; N]) -> T,
         write: impl Fn(T) -> [u8; N],
     ) {
         // One loop per function, so that each can be vectorised.
         match self {
-            Step::With(Reduction::Add | Reduction::Avg) => each(into, from, |a, b| write(read(a) + read(b))),
-            Step::With(Reduction::Mul) => each(into, from, |a, b| write(read(a) * read(b))),
-            Step::With(Reduction::Max) => each(into, from, |a, b| write(T::larger(read(a), read(b)))),
-            Step::With(Reduction::Min) => each(into, from, |a, b| write(T::smaller(read(a), read(b)))),
-            Step::Over(n) => into.as_chunks_mut::<N>().0.iter_mut().for_each(|a| *a = write(read(*a).over(n))),
+            Step::With(Reduction::Add | Reduction::Avg) => each(arrays, |a, b| write(read(a) + read(b))),
+            Step::With(Reduction::Mul) => each(arrays, |a, b| write(read(a) * read(b))),
+            Step::With(Reduction::Max) => each(arrays, |a, b| write(T::larger(read(a), read(b)))),
+            Step::With(Reduction::Min) => each(arrays, |a, b| write(T::smaller(read(a), read(b)))),
+            Step::Over(n) => arrays.into.as_chunks_mut::<N>().0.iter_mut().for_each(|a| *a = write(read(*a).over(n))),
         }
     }
 
     fn integers<T: Integer, const N: usize>(
         self,
-        into: &mut [u8],
-        from: &[u8],
+        arrays: Arrays,
         read: impl Fn([u8; N]) -> T,
         write: impl Fn(T) -> [u8; N],
     ) {
         match self {
-            Step::With(Reduction::Add | Reduction::Avg) => each(into, from, |a, b| write(read(a).sum(read(b)))),
-            Step::With(Reduction::Mul) => each(into, from, |a, b| write(read(a).product(read(b)))),
-            Step::With(Reduction::Max) => each(into, from, |a, b| write(read(a).max(read(b)))),
-            Step::With(Reduction::Min) => each(into, from, |a, b| write(read(a).min(read(b)))),
-            Step::Over(n) => into.as_chunks_mut::<N>().0.iter_mut().for_each(|a| *a = write(read(*a).over(n))),
+            Step::With(Reduction::Add | Reduction::Avg) => each(arrays, |a, b| write(read(a).sum(read(b)))),
+            Step::With(Reduction::Mul) => each(arrays, |a, b| write(read(a).product(read(b)))),
+            Step::With(Reduction::Max) => each(arrays, |a, b| write(read(a).max(read(b)))),
+            Step::With(Reduction::Min) => each(arrays, |a, b| write(read(a).min(read(b)))),
+            Step::Over(n) => arrays.into.as_chunks_mut::<N>().0.iter_mut().for_each(|a| *a = write(read(*a).over(n))),
         }
     }
 }
 
-fn each<const N: usize>(into: &mut [u8], from: &[u8], f: impl Fn([u8; N], [u8; N]) -> [u8; N]) {
-    for (a, b) in into.as_chunks_mut::<N>().0.iter_mut().zip(from.as_chunks::<N>().0) {
-        *a = f(*a, *b);
+fn each<const N: usize>(arrays: Arrays, f: impl Fn([u8; N], [u8; N]) -> [u8; N]) {
+    let (into, from) = (arrays.into.as_chunks_mut::<N>().0, arrays.from.as_chunks::<N>().0);
+    match arrays.at {
+        None => into.iter_mut().zip(from).for_each(|(a, b)| *a = f(*a, *b)),
+        Some(at) => {
+            for (at, b) in at.iter().zip(from) {
+                if let Some(a) = into.get_mut(*at) {
+                    *a = f(*a, *b);
+                }
+            }
+        }
     }
 }
 
@@ -161,11 +181,15 @@ macro_rules! float {
     ($($ty:ty)*) => {
         $(impl Float for $ty {
             fn larger(a: $ty, b: $ty) -> $ty {
-                if a > b || a.is_nan() { a } else { b }
+                // The first choice is one instruction, and the second one is always the same without NaN: neither is
+                // a jump that depends on the data.
+                let larger = if a > b { a } else { b };
+                if a.is_nan() { a } else { larger }
             }
 
             fn smaller(a: $ty, b: $ty) -> $ty {
-                if a < b || a.is_nan() { a } else { b }
+                let smaller = if a < b { a } else { b };
+                if a.is_nan() { a } else { smaller }
             }
 
             fn over(self, n: usize) -> $ty {

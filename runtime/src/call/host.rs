@@ -10,7 +10,6 @@ use crate::program::{Host, Operand, Place, Port};
 use crate::session::State;
 use crate::shape::{Shape, bytes_of, step_name};
 use crate::stop::Stop;
-use bytes::Bytes;
 use sardonyx_base::host::{Bodies, Budget, HostOp, Limits, Wanted};
 use sardonyx_base::plan::Copy;
 use sardonyx_base::view::is_aligned;
@@ -179,14 +178,14 @@ impl Call<'_> {
         };
         let bytes = bytes.ok_or_else(|| Error::user("E0202", "an operand is too large"))?;
         budget.take(bytes)?;
-        let mut copy = AlignedBuf::new(bytes)?;
+        let mut copy = self.session.outputs.take(bytes)?;
         let data = &mut copy.as_mut_slice()[..bytes];
         // SAFETY: the buffer has at least this many bytes (`Shape::step`), and its memory is there (`prepare`).
         unsafe { state.queue.download(state.bases[arg.buffer], data) }?;
         if arg.dtype == DType::Bool {
             data.iter_mut().for_each(|b| *b = u8::from(*b != 0));
         }
-        Tensor::new(arg.dtype, dims, Bytes::from_owner(copy).slice(..bytes))
+        Tensor::new(arg.dtype, dims, copy.into_bytes().slice(..bytes))
     }
 
     /// Returns the port if the buffer is an output of opaque type, which is passed on instead of copied.

@@ -10,6 +10,9 @@ type Placed = (u64, usize);
 /// limits of the call in between.
 const SELECTED_MAX: usize = 1 << 20;
 
+/// Number of keys of f32 that are compared together.
+const BLOCK: usize = 32;
+
 pub fn order(x: &Tensor, count: &Tensor, descending: bool, budget: &Budget) -> Result<Tensor> {
     let wrong = || unfit(format!("the first {count:?} elements of each row of {:?}", x.dims()));
     let (&n, lead) = x.dims().split_last().ok_or_else(wrong)?;
@@ -30,10 +33,18 @@ pub fn order(x: &Tensor, count: &Tensor, descending: bool, budget: &Budget) -> R
     match x.dtype() {
         // The keys of f32, the most frequent type, are computed piece by piece instead of being stored.
         DType::F32 => {
+            let key = |b: &[u8; 4]| if descending { !f32_key(b) } else { f32_key(b) };
             for row in x.bytes().chunks_exact(4 * n) {
                 for piece in budget.pieces(n) {
                     let piece = piece?;
-                    first.add(f32_keys(&row[4 * piece.start..4 * piece.end]).map(key), piece.start, budget)?;
+                    let keys = row[4 * piece.start..4 * piece.end].as_chunks::<4>().0;
+                    for (block, start) in keys.chunks(BLOCK).zip((piece.start..).step_by(BLOCK)) {
+                        // All keys of a block are compared together, because most blocks have none that matters.
+                        let is_none = |last: i32| block.iter().fold(true, |none, b| none & (key(b) >= last));
+                        if !first.last.map(narrow).is_some_and(is_none) {
+                            first.add(block.iter().map(|b| widen(key(b))), start, budget)?;
+                        }
+                    }
                 }
                 end_row(&mut first)?;
             }
@@ -108,7 +119,9 @@ pub fn keys(x: &Tensor, budget: &Budget) -> Result<Vec<u64>> {
     let no_order = || unfit(format!("elements of type {dtype} have no order"));
     let signed = |v: i64| (v as u64) ^ (1 << 63);
     match dtype {
-        DType::F32 => budget.collect(x.len(), |i| f32_keys(&raw[4 * i..][..4]).next().ok_or_else(no_order)),
+        DType::F32 => {
+            budget.collect(x.len(), |i| raw[4 * i..].first_chunk().map(|b| widen(f32_key(b))).ok_or_else(no_order))
+        }
         DType::U64 => budget.collect(x.len(), |i| {
             raw.get(i * 8..i * 8 + 8).and_then(|b| b.try_into().ok()).map(u64::from_le_bytes).ok_or_else(no_order)
         }),
@@ -117,8 +130,23 @@ pub fn keys(x: &Tensor, budget: &Budget) -> Result<Vec<u64>> {
     }
 }
 
-fn f32_keys(bytes: &[u8]) -> impl Iterator<Item = u64> {
-    bytes.as_chunks::<4>().0.iter().map(|b| float_key(f32::from_le_bytes(*b).into()))
+/// A key of an f32 as a signed number, which narrow vectors compare.
+fn f32_key(b: &[u8; 4]) -> i32 {
+    let v = f32::from_le_bytes(*b) + 0.0;
+    let bits = v.to_bits() as i32;
+    // Negative floats decrease as their bits increase.
+    let key = bits ^ (bits >> 31 & i32::MAX);
+    if v.is_nan() { i32::MAX } else { key }
+}
+
+/// The key of an f32 among keys of other types.
+fn widen(key: i32) -> u64 {
+    i64::from(key) as u64 ^ 1 << 63
+}
+
+/// The inverse of `widen`.
+fn narrow(key: u64) -> i32 {
+    (key ^ 1 << 63) as i32
 }
 
 fn float_key(v: f64) -> u64 {

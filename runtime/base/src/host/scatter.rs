@@ -21,29 +21,49 @@ pub fn scatter(x: &Tensor, rows: &Tensor, updates: &Tensor, f: Option<Reduction>
         return Ok(x.clone());
     }
     let mut out = budget.copied(x.bytes())?;
-    let combine = |into: &mut [u8], update: &[u8]| match f {
-        Some(f) => f.combine(x.dtype(), into, update),
-        None => into.copy_from_slice(update),
-    };
     let n_at_once = (AT_ONCE / bytes).max(1);
+    let mut at = budget.room(n_at_once.min(*count))?;
     for (k, group) in updates.bytes().chunks(n_at_once * bytes).enumerate() {
-        for (i, update) in group.chunks_exact(bytes).enumerate() {
-            let row = rows.get_i64(k * n_at_once + i).and_then(|row| usize::try_from(row).ok());
-            let row = row.filter(|row| row < n_rows);
-            let row = row.ok_or_else(|| unfit(format!("an update is for a row outside 0..{n_rows}")))?;
-            let into = &mut out[row * bytes..][..bytes];
-            if bytes <= AT_ONCE {
-                combine(into, update);
-                continue;
-            }
-            for (into, update) in into.chunks_mut(AT_ONCE).zip(update.chunks(AT_ONCE)) {
-                budget.work(AT_ONCE / 8)?;
-                combine(into, update);
+        at.clear();
+        for row in numbers_of(rows, k * n_at_once, group.len() / bytes) {
+            let row = row.and_then(|row| usize::try_from(row).ok()).filter(|row| row < n_rows);
+            at.push(row.ok_or_else(|| unfit(format!("an update is for a row outside 0..{n_rows}")))?);
+        }
+        match f {
+            Some(f) if *width == 1 => f.combine_at(x.dtype(), &mut out, &at, group),
+            None if bytes == 4 => copy_at::<4>(&mut out, &at, group),
+            None if bytes == 8 => copy_at::<8>(&mut out, &at, group),
+            _ => {
+                for (row, update) in at.iter().zip(group.chunks_exact(bytes)) {
+                    let into = &mut out[row * bytes..][..bytes];
+                    for (into, update) in into.chunks_mut(AT_ONCE).zip(update.chunks(AT_ONCE)) {
+                        if bytes > AT_ONCE {
+                            budget.work(AT_ONCE / 8)?;
+                        }
+                        match f {
+                            Some(f) => f.combine(x.dtype(), into, update),
+                            None => into.copy_from_slice(update),
+                        }
+                    }
+                }
             }
         }
         budget.work(group.len() / bytes + AT_ONCE / 8)?;
     }
     Tensor::new(x.dtype(), x.dims().to_vec(), out.into())
+}
+
+/// Returns the elements `first..first + n` of a tensor of i64.
+fn numbers_of(x: &Tensor, first: usize, n: usize) -> impl Iterator<Item = Option<i64>> + '_ {
+    let range = first..first + n;
+    let near = x.as_slice::<i64>().and_then(|all| all.get(range.clone()));
+    range.enumerate().map(move |(i, at)| near.map_or_else(|| x.get_i64(at), |near| Some(near[i])))
+}
+
+/// Copies each element of N bytes to its place.
+fn copy_at<const N: usize>(out: &mut [u8], at: &[usize], from: &[u8]) {
+    let out = out.as_chunks_mut::<N>().0;
+    at.iter().zip(from.as_chunks::<N>().0).for_each(|(at, update)| out[*at] = *update);
 }
 
 #[cfg(test)]
