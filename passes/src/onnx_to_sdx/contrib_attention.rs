@@ -11,7 +11,7 @@ use super::heads::{
 use super::node::Node;
 use super::recurrence::element;
 use super::reduction::{softmax_of_visible, softmax_over, wide};
-use super::rotary::{angles, rotate};
+use super::rotary::{angles, rotate_by_tables};
 use sardonyx_base::{DType, Dim, Result};
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 use sardonyx_dialects::sdx::{Op, Value};
@@ -312,8 +312,8 @@ pub fn group_query_attention(b: &mut Builder, node: &Node) -> Outputs {
             None => token_positions(b, q, past)?,
         };
         let (cos, sin) = angles(b, node.input(7)?, node.input(8)?, positions)?;
-        q = rotate(b, node, q, cos, sin, "rotary_interleaved")?;
-        k = rotate(b, node, k, cos, sin, "rotary_interleaved")?;
+        q = rotate_by_tables(b, node, q, cos, sin)?;
+        k = rotate_by_tables(b, node, k, cos, sin)?;
     }
     if let (Some(past_k), Some(past_v)) = (node.optional(3), node.optional(4)) {
         k = continue_rows(b, node, past_k, k, past)?;

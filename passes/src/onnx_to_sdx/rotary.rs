@@ -74,6 +74,25 @@ pub fn angles(b: &mut Builder, cos: Value, sin: Value, positions: Value) -> Resu
 /// pair is two adjacent channels if the attribute with the name in `neighbours` is set, else the channels i and i + r;
 /// the channels from 2r on are not changed.
 pub fn rotate(b: &mut Builder, node: &Node, x: Value, cos: Value, sin: Value, neighbours: &str) -> Result<Value> {
+    let channels = Some(node.int_or("rotary_embedding_dim", 0)?).filter(|given| *given != 0);
+    rotated(b, node, x, (cos, sin), (channels, neighbours))
+}
+
+/// As [`rotate`], with as many pairs as the tables have columns if their number is constant, at most all.
+pub fn rotate_by_tables(b: &mut Builder, node: &Node, x: Value, cos: Value, sin: Value) -> Result<Value> {
+    let columns = b.dims(cos).last().and_then(Dim::as_const);
+    let width = b.dims(x).last().and_then(Dim::as_const);
+    let some = columns.zip(width).filter(|(columns, width)| 2 * columns < *width);
+    rotated(b, node, x, (cos, sin), (some.map(|(columns, _)| 2 * columns), "rotary_interleaved"))
+}
+
+fn rotated(
+    b: &mut Builder,
+    node: &Node,
+    x: Value,
+    (cos, sin): (Value, Value),
+    (channels, neighbours): (Option<i64>, &str),
+) -> Result<Value> {
     if b.rank(x) != 4 {
         return Err(node.error("E0201", format!("takes operands of rank 3 or 4, not {}", b.ty(x))));
     }
@@ -88,7 +107,7 @@ pub fn rotate(b: &mut Builder, node: &Node, x: Value, cos: Value, sin: Value, ne
         *table = b.reshape(*table, &dims)?;
     }
     let [cos, sin] = tables;
-    let (half, rotated) = rotated_width(b, node, x, cos)?;
+    let (half, rotated) = rotated_width(b, node, x, cos, channels)?;
     let width = b.dims(x)[3].clone();
     let interleaved = node.int_or(neighbours, 0)? != 0;
     let (zero, one) = (Dim::constant(0), Dim::constant(1));
@@ -120,14 +139,13 @@ pub fn rotate(b: &mut Builder, node: &Node, x: Value, cos: Value, sin: Value, ne
     b.concat(3, &parts)
 }
 
-/// Returns the number of rotated pairs of channels and the number of rotated channels. The latter is the attribute
-/// `rotary_embedding_dim`; if it is absent or 0, all channels are rotated.
-fn rotated_width(b: &mut Builder, node: &Node, x: Value, cos: Value) -> Result<(Dim, Dim)> {
+/// Returns the number of rotated pairs of channels and the number of rotated channels: `channels`, or all if absent.
+fn rotated_width(b: &mut Builder, node: &Node, x: Value, cos: Value, channels: Option<i64>) -> Result<(Dim, Dim)> {
     let width = b.dims(x)[3].clone();
     let odd = |b: &Builder| node.error("E0201", format!("a width of {} has no pairs of channels", b.dims(x)[3]));
-    let half = match node.int_or("rotary_embedding_dim", 0)? {
-        0 => b.divide(&width, 2)?.ok_or_else(|| odd(b))?,
-        given => {
+    let half = match channels {
+        None => b.divide(&width, 2)?.ok_or_else(|| odd(b))?,
+        Some(given) => {
             let fits = b.dims(x)[3].as_const().is_none_or(|w| given <= w);
             if given < 0 || given % 2 != 0 || !fits {
                 return Err(node.error("E0106", format!("`rotary_embedding_dim` = {given} does not fit {width}")));
@@ -139,9 +157,9 @@ fn rotated_width(b: &mut Builder, node: &Node, x: Value, cos: Value) -> Result<(
     let table = b.dims(cos)[3].clone();
     b.unify(&table, &half)?;
     // Computed again, because unification may have rewritten the width in other symbols.
-    let half = match node.int_or("rotary_embedding_dim", 0)? {
-        0 => b.dims(x)[3].exact_div(&Dim::constant(2)).ok_or_else(|| odd(b))?,
-        given => Dim::constant(given / 2),
+    let half = match channels {
+        None => b.dims(x)[3].exact_div(&Dim::constant(2)).ok_or_else(|| odd(b))?,
+        Some(given) => Dim::constant(given / 2),
     };
     Ok((half.clone(), half * Dim::constant(2)))
 }

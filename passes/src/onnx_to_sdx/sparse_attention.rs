@@ -8,7 +8,7 @@ use super::contrib_attention::{grouped_operands, heads_of, hide, scores_of, toke
 use super::coordinates::{checked_index, flat, gather_flat, indices};
 use super::heads::{Offset, iota, window};
 use super::node::Node;
-use super::rotary::{angles, rotate};
+use super::rotary::{angles, rotate_by_tables};
 use sardonyx_base::{DType, Dim, Result};
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 use sardonyx_dialects::sdx::{Op, Value};
@@ -41,8 +41,8 @@ pub fn sparse_attention(b: &mut Builder, node: &Node) -> Result<Vec<Value>> {
     let positions = token_positions(b, q, past)?;
     if node.int_or("do_rotary", 0)? != 0 {
         let (cos, sin) = angles(b, node.input(9)?, node.input(10)?, positions)?;
-        q = rotate(b, node, q, cos, sin, "rotary_interleaved")?;
-        k = rotate(b, node, k, cos, sin, "rotary_interleaved")?;
+        q = rotate_by_tables(b, node, q, cos, sin)?;
+        k = rotate_by_tables(b, node, k, cos, sin)?;
     }
     let [(k, keys), (v, values)] = [written(b, past_k, k, past)?, written(b, past_v, v, past)?];
     let mut scores = scores_of(b, node, q, keys)?;

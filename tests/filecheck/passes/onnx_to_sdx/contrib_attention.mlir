@@ -83,6 +83,27 @@ func.func @group_query(%q: !x, %pk: !p, %pv: !p, %l: !l, %n: !n, %cos: !t, %sin:
 // -----
 
 !v = !onnx.value
+!x = !sdx.tensor<[b, s, 32], f32>
+!p = !sdx.tensor<[b, 2, past, 4], f32>
+!l = !sdx.tensor<[b], i32>
+!n = !sdx.tensor<[], i32>
+!t = !sdx.tensor<[n, 1], f32>
+
+// Tables with one column turn the first two of four channels.
+
+// CHECK-LABEL: func.func @turned_in_part
+// CHECK: sdx.slice {{.*}} from ["0", "0", "0", "2"] {{.*}} -> <[b, 4, s, 2], f32>
+func.func @turned_in_part(%q: !x, %pk: !p, %pv: !p, %l: !l, %n: !n, %cos: !t, %sin: !t) -> (!v, !v, !v) {
+  %none = onnx.none : !v
+  %0:3 = onnx.node "GroupQueryAttention"(%q, %none, %none, %pk, %pv, %l, %n, %cos, %sin) opset 1 domain "com.microsoft"
+    {num_heads = 4 : i64, kv_num_heads = 2 : i64, do_rotary = 1 : i64}
+    : (!x, !v, !v, !p, !p, !l, !n, !t, !t) -> (!v, !v, !v)
+  return %0#0, %0#1, %0#2 : !v, !v, !v
+}
+
+// -----
+
+!v = !onnx.value
 !x = !sdx.tensor<[n, 8], f32>
 !w = !sdx.tensor<[8, 24], f32>
 !c = !sdx.tensor<[24], f32>
