@@ -9,13 +9,12 @@ mod bounded_products;
 use crate::rewrite::Rewrites;
 use bounded_products::bounded_products;
 pub use bounded_products::has_exact_sums;
-use sardonyx_base::dim::product;
-use sardonyx_base::{Dim, Result, Tensor};
+use sardonyx_base::dim::merged_groups;
+use sardonyx_base::{Result, Tensor};
 use sardonyx_dialects::mlir::Module;
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_dialects::sdx::{ContractSpec, Graph, Node, Op, TensorType, Value};
 use std::cell::RefCell;
-use std::ops::Range;
 
 /// The replacement of a node; its type stays the same.
 enum Rewrite {
@@ -172,17 +171,6 @@ fn split_merged_transpose(g: &Graph, node: &Node) -> Option<Rewrite> {
     let perm: Vec<usize> = perm.iter().flat_map(|&p| groups[p].clone()).collect();
     let splits = perm.iter().map(|&p| &dims[p]).eq(&node.ty.dims);
     splits.then(|| Rewrite::Node(Op::Transpose { perm }, vec![x]))
-}
-
-/// Returns, for each dimension of `merged`, the range of adjacent dimensions of `dims` whose product it is.
-fn merged_groups(dims: &[Dim], merged: &[Dim]) -> Option<Vec<Range<usize>>> {
-    let (mut groups, mut start) = (vec![], 0);
-    for whole in merged {
-        let end = (start + 1..=dims.len()).find(|&end| product(&dims[start..end]) == *whole)?;
-        groups.push(start..end);
-        start = end;
-    }
-    (start == dims.len()).then_some(groups)
 }
 
 /// Returns the number that all elements of a constant are equal to, if `v` is such a constant, possibly broadcast or

@@ -2,11 +2,11 @@
 
 use super::expr::{Expr, Site, broadcast, class, map, op, reshape, splat, transpose, typed};
 use super::language::ENode;
-use super::motion::merged_groups;
 use super::rule::{Condition, Rule, code, holds};
 use super::table::letter;
 use crate::class::Class::{Exact, FiniteOnly, Reassociating};
 use egg::Id;
+use sardonyx_base::dim::merged_groups;
 use sardonyx_base::{Dim, Tensor};
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_dialects::sdx::{ContractSpec, Op, TensorType};

@@ -5,11 +5,10 @@
 use super::contraction::spec_of;
 use super::expr::{Expr, Site, broadcast, class, map, op, reshape, scalar, splat, transpose, typed};
 use super::language::ENode;
-use super::motion::merged_groups;
 use super::rule::{Rule, code};
 use crate::class::Class::{Exact, FiniteOnly};
 use egg::Id;
-use sardonyx_base::dim::product;
+use sardonyx_base::dim::{merged_groups, product};
 use sardonyx_base::{DType, Dim, Tensor};
 use sardonyx_dialects::scalar::{Conversion, ScalarFn};
 use sardonyx_dialects::sdx::{ContractSpec, Op, TensorType};

@@ -4,10 +4,9 @@ use super::expr::{Expr, Site, broadcast, class, map, op, reshape, transpose, typ
 use super::rule::{Rule, code};
 use crate::class::Class::Exact;
 use sardonyx_base::Dim;
-use sardonyx_base::dim::product;
+use sardonyx_base::dim::merged_groups;
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_dialects::sdx::{Op, TensorType};
-use std::ops::Range;
 
 pub static RULES: &[Rule] = &[
     code("still-broadcast", Exact, "(broadcast ?x)", still),
@@ -182,53 +181,28 @@ fn transpose_of_merged(s: &Site) -> Vec<Expr> {
     s.find(s.arg(0), |op| (*op == Op::Reshape).then_some(())).filter_map(before).collect()
 }
 
-/// Returns, for each dimension of `merged`, the range of adjacent dimensions of `dims` whose product it is. `None` if
-/// such ranges do not exist, or do not cover `dims`.
-pub fn merged_groups(dims: &[Dim], merged: &[Dim]) -> Option<Vec<Range<usize>>> {
-    let (mut groups, mut start) = (vec![], 0);
-    for whole in merged {
-        let end = (start + 1..=dims.len()).find(|&end| product(&dims[start..end]) == *whole)?;
-        groups.push(start..end);
-        start = end;
-    }
-    (start == dims.len()).then_some(groups)
-}
-
-/// f(transpose(x), transpose(y)) => transpose(f(x, y)), where each operand is moved in the same way or is a splat
+/// f(transpose(x), transpose(y)) => transpose(f(x, y)), for operands moved in the same way, and splats
 fn map_before_motion(s: &Site) -> Vec<Expr> {
-    let Op::Map(f) = s.op() else { return vec![] };
-    let Some(lead) = s.node.args.iter().position(|&a| s.splat(a).is_none()) else { return vec![] };
-    let mut out = vec![];
-    let motion = |op: &Op| matches!(op, Op::Transpose { .. } | Op::Reshape);
-    for (moved, first) in s.find(s.arg(lead), move |op| motion(op).then_some(op)) {
-        let dims = s.dims_of(first.args[0]);
-        let back = |&a: &egg::Id| -> Option<Expr> {
-            let alike = |op: &Op| (op == moved).then_some(());
-            let other = s.find(a, alike).map(|(_, n)| n.args[0]).find(|&x| s.dims_of(x) == dims);
-            match (other, s.splat_tensor(a)) {
-                (_, Some(value)) => Some(super::expr::splat(value, dims)),
-                (x, None) => x.map(class),
-            }
-        };
-        if let Some(args) = s.node.args.iter().map(back).collect::<Option<Vec<Expr>>>() {
-            out.push(typed(moved.clone(), TensorType::new(s.ty().dtype, s.ty().dims.clone()), vec![map(*f, args)]));
-        }
-    }
-    out
+    map_before(s, |op| matches!(op, Op::Transpose { .. } | Op::Reshape), |_| true)
 }
 
-/// f(broadcast(x), broadcast(y)) => broadcast(f(x, y)), where each operand is repeated in the same way or is a splat: f
-/// is computed before the values are repeated
+/// f(broadcast(x), broadcast(y)) => broadcast(f(x, y)): f is computed before the values are repeated
 fn map_before_broadcast(s: &Site) -> Vec<Expr> {
+    // There is no gain where nothing is repeated.
+    let repeats = |ty: &TensorType| ty.elements() != s.ty().elements();
+    map_before(s, |op| matches!(op, Op::Broadcast { .. }), repeats)
+}
+
+/// f(m(x), m(y)) => m(f(x, y)), where `moves` is true of m and `gains` of the type of x; an operand may also be a splat
+fn map_before(s: &Site, moves: fn(&Op) -> bool, gains: impl Fn(&TensorType) -> bool) -> Vec<Expr> {
     let Op::Map(f) = s.op() else { return vec![] };
     let Some(lead) = s.node.args.iter().position(|&a| s.splat(a).is_none()) else { return vec![] };
     let mut out = vec![];
-    for (moved, first) in s.find(s.arg(lead), |op| if let Op::Broadcast { .. } = op { Some(op) } else { None }) {
-        let dims = s.dims_of(first.args[0]);
-        // There is no gain where nothing is repeated.
-        if s.ty_of(first.args[0]).elements() == s.ty().elements() {
+    for (moved, first) in s.find(s.arg(lead), move |op| moves(op).then_some(op)) {
+        if !gains(s.ty_of(first.args[0])) {
             continue;
         }
+        let dims = s.dims_of(first.args[0]);
         let back = |&a: &egg::Id| -> Option<Expr> {
             let alike = |op: &Op| (op == moved).then_some(());
             let other = s.find(a, alike).map(|(_, n)| n.args[0]).find(|&x| s.dims_of(x) == dims);

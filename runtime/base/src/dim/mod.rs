@@ -19,7 +19,7 @@ use crate::{Error, Result};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::ops::{Add, Mul, Neg, Sub};
+use std::ops::{Add, Mul, Neg, Range, Sub};
 use std::sync::Arc;
 
 /// A factor of a monomial.
@@ -541,6 +541,18 @@ impl From<i64> for Dim {
 /// Product of dimensions; 1 for none.
 pub fn product<'a>(dims: impl IntoIterator<Item = &'a Dim>) -> Dim {
     dims.into_iter().fold(Dim::constant(1), |p, d| p * d.clone())
+}
+
+/// Returns, for each dimension of `merged`, the range of adjacent dimensions of `dims` that it is the product of; `None`
+/// if there are no such ranges.
+pub fn merged_groups(dims: &[Dim], merged: &[Dim]) -> Option<Vec<Range<usize>>> {
+    let (mut groups, mut start) = (vec![], 0);
+    for whole in merged {
+        let end = (start + 1..=dims.len()).find(|&end| product(&dims[start..end]) == *whole)?;
+        groups.push(start..end);
+        start = end;
+    }
+    (start == dims.len()).then_some(groups)
 }
 
 /// Returns a range as text: `1..512`, or `1..` without an upper bound.
