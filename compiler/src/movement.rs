@@ -57,6 +57,8 @@ pub struct Row {
     pub flops: i64,
     /// Words that the emitted code requests; `None` for operators.
     pub scheduled: Option<i64>,
+    /// Bytes of these words.
+    pub scheduled_bytes: Option<i64>,
     /// Least number of words that any code could request; `None` for operators.
     pub lower_bound: Option<i64>,
 }
@@ -155,6 +157,7 @@ fn operators(graph: &Graph, sizes: &Sizes) -> Result<Vec<Row>> {
             formula,
             flops: value(&operator_flops(graph, operator), sizes)?,
             scheduled: None,
+            scheduled_bytes: None,
             lower_bound: None,
         })
     };
@@ -178,6 +181,13 @@ fn launches(program: &Program, plan: &Plan, sizes: &Sizes, memory: &FastMemory) 
         let once = numbers(&mut words.reads.iter().chain(&words.writes).map(|c| &c.words))?;
         let params = numbers(&mut lowered.params.iter())?;
         let total: i64 = once.iter().sum();
+        let each = scheduled(&lowered, &params, &once, memory);
+        let bytes = lowered.def.reads.iter().chain(&lowered.def.writes).zip(&each).map(|(buffer, words)| {
+            // Only in panels for CPUs do two elements share a byte.
+            let half = buffer.panels.is_some_and(|panels| panels.halves) && memory.ptx.is_none();
+            if half { *words / 2 } else { words.saturating_mul(buffer.dtype.bytes() as i64) }
+        });
+        let scheduled_bytes = bytes.fold(0, i64::saturating_add);
         let n_sums = kernel.body.iter().filter(|s| matches!(s.body, Body::Reduce { .. })).count() as i64;
         let products = n_sums * value(&product(kernel.extents()), sizes)?;
         let products = (Kind::from_kernel(kernel) == Kind::Contraction).then(|| (products, summed_type(kernel)));
@@ -188,7 +198,8 @@ fn launches(program: &Program, plan: &Plan, sizes: &Sizes, memory: &FastMemory) 
             formula,
             words: total,
             flops: value(&lowered.flops(), sizes)?,
-            scheduled: Some(scheduled(&lowered, &params, &once, memory).iter().sum()),
+            scheduled: Some(each.iter().sum()),
+            scheduled_bytes: Some(scheduled_bytes),
             lower_bound: Some(lower_bound(total, products, memory)),
         });
     }
@@ -226,6 +237,7 @@ fn copies(plan: &Plan, sizes: &Sizes) -> Result<Vec<Row>> {
             words: n,
             flops: 0,
             scheduled: Some(n),
+            scheduled_bytes: Some(n.saturating_mul(container.dtype.bytes() as i64)),
             lower_bound: Some(n),
         })
     };

@@ -8,10 +8,11 @@ use crate::movement::{Row, sum};
 use crate::sizes::{Sizes, value};
 use sardonyx_base::Result;
 use sardonyx_base::json::Json;
-use sardonyx_base::plan::is_product;
+use sardonyx_base::plan::{Step as PlanStep, is_product};
 use sardonyx_dialects::plan::{Action, Buffer, Entry};
 use sardonyx_kernels::{DeviceSpec, Rates};
 use sardonyx_run::page::{Column, Page, Point, Roofline, Step, blocks, edges};
+use std::collections::BTreeSet;
 
 /// Returns the page of a compiled model. Errors: E0406 if the description of the device lacks a figure.
 pub fn page(
@@ -29,7 +30,13 @@ pub fn page(
     let total_us = steps.iter().filter_map(|step| Some(step.point.as_ref()?.predicted_us)).sum();
     let entry = planned.plan.entries.first();
     let buffers = |entry: &Entry| {
-        blocks(entry.steps.iter().map(|step| step.buffers()), |buffer| place(entry, &found.movement.sizes, buffer))
+        // A step that is no launch is shown with the launch before it.
+        let shown = numbers(entry).scan(0, |last, number| {
+            *last = number.unwrap_or(*last);
+            Some(*last)
+        });
+        let used = shown.zip(entry.steps.iter().map(|step| step.buffers()));
+        blocks(used, |buffer| place(entry, &found.movement.sizes, buffer))
     };
     Ok(Page {
         title: title.into(),
@@ -37,7 +44,7 @@ pub fn page(
         figures: figures(found, total_us, measured),
         columns: columns(measured.is_some()),
         steps,
-        edges: entry.map(|entry| edges(accesses(planned, entry))).unwrap_or_default(),
+        edges: entry.map(|entry| flow(planned, entry)).unwrap_or_default(),
         layers: found.layers,
         blocks: entry.map(buffers).unwrap_or_default(),
         roofline: Some(Roofline {
@@ -68,7 +75,7 @@ fn step(found: &Launches, launch: &Launch, row: &Row, rates: &Rates, measured_us
     let (kernel, class) = &found.kernels[launch.kernel];
     let scheduled = row.scheduled.unwrap_or(row.words);
     let computes = if is_product(class) { rates.contract_ops_per_s } else { rates.vector_ops_per_s };
-    let (operations, bytes) = (row.flops as f64, 4.0 * scheduled as f64);
+    let (operations, bytes) = (row.flops as f64, row.scheduled_bytes.unwrap_or(4 * scheduled) as f64);
     let predicted_us = 1e6 * ((operations / computes).max(bytes / rates.bytes_per_s) + rates.launch_s);
     let mut values: Vec<Json> = vec![predicted_us.into()];
     values.extend(measured_us.map(Json::from));
@@ -103,14 +110,47 @@ fn figures(found: &Launches, total_us: f64, measured: Option<&Measured>) -> Vec<
     figures
 }
 
-/// The buffers that each launch reads, and those that it writes.
-fn accesses<'a>(planned: &'a Planned, entry: &'a Entry) -> impl Iterator<Item = [Vec<usize>; 2]> + 'a {
-    entry.steps.iter().filter_map(|step| {
-        let Action::Launch(launch) = &step.action else { return None };
-        let reads = planned.plan.kernels.get(launch.kernel).map_or(0, |(_, kernel)| kernel.reads.len());
-        let (read, written) = launch.buffers.split_at(reads.min(launch.buffers.len()));
-        Some([read.to_vec(), written.to_vec()])
+/// The number of each step among the launches; `None` for other steps.
+fn numbers(entry: &Entry) -> impl Iterator<Item = Option<usize>> + '_ {
+    let mut n = 0;
+    entry.steps.iter().map(move |step| {
+        matches!(step.action, Action::Launch(_)).then(|| {
+            n += 1;
+            n - 1
+        })
     })
+}
+
+/// The pairs of a launch and a later one that reads its results, directly or through copies and host steps.
+fn flow(planned: &Planned, entry: &Entry) -> Vec<(usize, usize)> {
+    let numbers: Vec<Option<usize>> = numbers(entry).collect();
+    // For each step that is no launch: the launches that its operands come from.
+    let mut passes_on = vec![BTreeSet::new(); numbers.len()];
+    let mut pairs = BTreeSet::new();
+    for (from, to) in edges(entry.steps.iter().map(|step| accesses(planned, step))) {
+        let sources = numbers[from].map_or_else(|| passes_on[from].clone(), |launch| BTreeSet::from([launch]));
+        match numbers[to] {
+            Some(launch) => pairs.extend(sources.into_iter().map(|source| (source, launch))),
+            None => passes_on[to].extend(sources),
+        }
+    }
+    pairs.into_iter().collect()
+}
+
+/// The buffers that a step reads, and those that it writes.
+fn accesses(planned: &Planned, step: &PlanStep) -> [Vec<usize>; 2] {
+    match &step.action {
+        Action::Launch(launch) => {
+            let reads = planned.plan.kernels.get(launch.kernel).map_or(0, |(_, kernel)| kernel.reads.len());
+            let (read, written) = launch.buffers.split_at(reads.min(launch.buffers.len()));
+            [read.to_vec(), written.to_vec()]
+        }
+        Action::Copy(copy) => [vec![copy.from], vec![copy.to]],
+        Action::Bind(bind) => [vec![bind.buffer], vec![]],
+        Action::Host(host) => {
+            [&host.args, &host.results].map(|operands| operands.iter().map(|operand| operand.buffer).collect())
+        }
+    }
 }
 
 /// Offset and size in bytes of a buffer in the arena; `None` for other buffers, and if offset or size depend on data.

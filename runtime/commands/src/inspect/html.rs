@@ -49,7 +49,7 @@ pub fn page(title: String, artifact: &Artifact, program: &Program, entry: &Entry
         layers: layers(&order),
         steps: runs.into_iter().zip(&entry.steps).map(|(runs, step)| shown.step(runs, step)).collect(),
         edges: edges(entry.steps.iter().map(|step| shown.accesses(&step.action))),
-        blocks: blocks(entry.steps.iter().map(|step| step.buffers()), |buffer| shown.place(buffer)),
+        blocks: blocks(entry.steps.iter().map(|step| step.buffers()).enumerate(), |buffer| shown.place(buffer)),
         roofline: None,
     })
 }

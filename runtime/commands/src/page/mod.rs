@@ -105,11 +105,15 @@ pub fn edges(accesses: impl Iterator<Item = [Vec<usize>; 2]>) -> Vec<(usize, usi
     edges
 }
 
-/// Returns the buffers in the arena, given the buffers that each step uses. `place` returns the offset and the size of
-/// a buffer in bytes; `None` if the buffer is not in the arena, or if its offset or size is unknown.
-pub fn blocks(steps: impl Iterator<Item = Vec<usize>>, place: impl Fn(usize) -> Option<(i64, i64)>) -> Vec<Block> {
+/// Returns the buffers in the arena, given the number of each step and the buffers that it uses. `place` returns the
+/// offset and the size of a buffer in bytes; `None` if the buffer is not in the arena, or if its offset or size is
+/// unknown.
+pub fn blocks(
+    steps: impl Iterator<Item = (usize, Vec<usize>)>,
+    place: impl Fn(usize) -> Option<(i64, i64)>,
+) -> Vec<Block> {
     let mut used: BTreeMap<usize, [usize; 2]> = BTreeMap::new();
-    for (at, buffers) in steps.enumerate() {
+    for (at, buffers) in steps {
         for buffer in buffers {
             used.entry(buffer).or_insert([at, at])[1] = at;
         }
