@@ -45,7 +45,12 @@ pub fn sizes(program: &Program, given: &Sizes) -> Result<Sizes> {
         let dims = |id: &Id| program.containers[*id].dims.iter().map(|d| value(d, &out)).collect::<Result<Vec<i64>>>();
         let Ok(args) = step.args.iter().map(dims).collect::<Result<Vec<_>>>() else { continue };
         let Some(most) = call.op.size_max(&args) else { continue };
-        let bound = call.binds().filter(|name| !given.contains_key(*name)).map(|name| (name.to_string(), most));
+        let limited = |name: &str| match program.symbols.get(name) {
+            Some(symbol) => most.min(symbol.hi.unwrap_or(i64::MAX)).max(symbol.lo),
+            None => most,
+        };
+        let bound =
+            call.binds().filter(|name| !given.contains_key(*name)).map(|name| (name.to_string(), limited(name)));
         out.extend(bound.collect::<Vec<_>>());
     }
     for container in &program.containers {
@@ -79,13 +84,20 @@ pub fn sizes_of_call(
         }
         out.insert(name.clone(), value);
     }
-    if let Some(name) = given.keys().find(|n| !out.contains_key(*n)) {
-        let known: Vec<&str> = out.keys().map(String::as_str).collect();
+    let can_be_given = |name: &String| {
+        symbols.get(name).is_some_and(|symbol| matches!(symbol.kind, SymbolKind::Input | SymbolKind::Data))
+    };
+    if let Some(name) = given.keys().find(|name| !can_be_given(name)) {
+        let known: Vec<&str> = symbols.keys().filter(|name| can_be_given(name)).map(String::as_str).collect();
         let help = match known.as_slice() {
             [] => "all dimensions of this model are fixed".to_string(),
             names => format!("its symbols are {}", names.join(", ")),
         };
-        return Err(Error::user("E0204", format!("the model has no dimension symbol `{name}`")).help(help));
+        let message = match symbols.contains_key(name) {
+            true => format!("`{name}` is no dimension whose size a caller chooses"),
+            false => format!("the model has no dimension symbol `{name}`"),
+        };
+        return Err(Error::user("E0204", message).help(help));
     }
     keep_checks((symbols, checks), given, &mut out)?;
     let range = |name: &str| symbols.get(name).filter(|s| s.kind == SymbolKind::Data).map(|s| (s.lo, s.hi));
@@ -221,7 +233,8 @@ mod tests {
             ("seq", "E0204", "`--at seq` is not understood"),
             ("seq=-1", "E0204", "`--at seq=-1` is not understood"),
             ("seq=1,seq=2", "E0204", "gives `seq` twice"),
-            ("room=4", "E0204", "no dimension symbol `room`"),
+            ("room=4", "E0204", "`room` is no dimension whose size a caller chooses"),
+            ("rooms=4", "E0204", "no dimension symbol `rooms`"),
             ("total=5,seq=5,past=5", "E0201", "`past + seq` is 10 and `total` is 5"),
         ] {
             let e = at(&[given]).unwrap_err();
