@@ -66,7 +66,7 @@ fn add_or_sub(d: &mut Decoder, mods: &mut Mods, ops: &[Operand], sub: bool) -> D
         let f = if sub { unit::sub_sat_s32 } else { unit::add_sat_s32 };
         return d.map2(ops, [ty; 3], f);
     }
-    if matches!(ty, Ty::B32) && matches!(ops.first(), Some(Operand::Name(_))) && !ty.is_int() {
+    if !ty.is_int() {
         return d.error("the type is .u or .s for integers");
     }
     if sub {
@@ -328,9 +328,9 @@ pub fn abs(d: &mut Decoder, mods: &mut Mods, ops: &[Operand]) -> Done {
         Ty::S16 => d.map1(ops, [ty; 2], |a: u32| u32::from((a as i16).wrapping_abs() as u16)),
         Ty::S32 => d.map1(ops, [ty; 2], |a: u32| (a as i32).wrapping_abs() as u32),
         Ty::S64 => d.map1(ops, [ty; 2], |a: u64| (a as i64).wrapping_abs() as u64),
+        _ if !is_float(d, ty) => Err(d.unsupported(mods)),
         Ty::F16 | Ty::F16x2 | Ty::Bf16 | Ty::Bf16x2 => half::sign(d, mods, ops, ty, true),
-        _ if is_float(d, ty) => float::sign(d, mods, ops, ty, true),
-        _ => Err(d.unsupported(mods)),
+        _ => float::sign(d, mods, ops, ty, true),
     }
 }
 
@@ -340,9 +340,9 @@ pub fn neg(d: &mut Decoder, mods: &mut Mods, ops: &[Operand]) -> Done {
         Ty::S16 => d.map1(ops, [ty; 2], |a: u32| a.wrapping_neg() & 0xffff),
         Ty::S32 => d.map1(ops, [ty; 2], |a: u32| a.wrapping_neg()),
         Ty::S64 => d.map1(ops, [ty; 2], |a: u64| a.wrapping_neg()),
+        _ if !is_float(d, ty) => Err(d.unsupported(mods)),
         Ty::F16 | Ty::F16x2 | Ty::Bf16 | Ty::Bf16x2 => half::sign(d, mods, ops, ty, false),
-        _ if is_float(d, ty) => float::sign(d, mods, ops, ty, false),
-        _ => Err(d.unsupported(mods)),
+        _ => float::sign(d, mods, ops, ty, false),
     }
 }
 
