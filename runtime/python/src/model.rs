@@ -55,7 +55,7 @@ struct Held {
 impl AsRef<[u8]> for Held {
     fn as_ref(&self) -> &[u8] {
         // SAFETY: `start` and `len` describe the content of `_object`, which is immutable and lives as long as `self`.
-        unsafe { std::slice::from_raw_parts(self.start as *const u8, self.len) }
+        unsafe { std::slice::from_raw_parts(std::ptr::with_exposed_provenance(self.start), self.len) }
     }
 }
 
@@ -89,7 +89,8 @@ impl Model {
         let options = LoadOptions::new(trust).copied(copy).device(device).verify(verify).selftest(selftest);
         let model = if let Ok(bytes) = path_or_bytes.cast::<PyBytes>() {
             let data = bytes.as_bytes();
-            let held = Held { _object: bytes.clone().unbind(), start: data.as_ptr().addr(), len: data.len() };
+            let held =
+                Held { _object: bytes.clone().unbind(), start: data.as_ptr().expose_provenance(), len: data.len() };
             detached(py, || runtime::Model::from_bytes(Bytes::from_owner(held), "(bytes)", &options))
         } else if let Ok(path) = path_or_bytes.extract::<PathBuf>() {
             detached(py, || runtime::Model::load(path, &options))
