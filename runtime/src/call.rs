@@ -3,6 +3,7 @@
 mod exchange;
 mod host;
 mod outputs;
+pub(crate) mod pace;
 mod places;
 mod turns;
 
@@ -279,6 +280,7 @@ impl Call<'_> {
             buffers: &state.pointers[self.entry.pointers(i)],
             params: &shape.params[self.entry.params(i)],
             items: shape.grids[i],
+            is_small: shape.is_small[i],
             blocks: shape.blocks[i],
             scratch_bytes: shape.scratch_bytes,
             order,

@@ -2,6 +2,7 @@
 
 use crate::bind::{Destination, bind_capacities, bind_symbols, check_wanted, match_inputs, match_outputs, tensors};
 use crate::cache::{Cache, Held};
+use crate::call::pace::Pace;
 use crate::call::{Call, Look, Watch};
 #[cfg(feature = "cuda")]
 use crate::comm::Meeting;
@@ -17,7 +18,7 @@ use crate::stop::{RunOptions, Stop};
 use sardonyx_base::view::{TensorBuffer, TensorView};
 use sardonyx_base::{Error, Result, Tensor};
 use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::num::NonZeroUsize;
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -155,6 +156,8 @@ pub(crate) struct State {
     /// Addresses by buffer, and by launch argument.
     pub bases: Vec<Address>,
     pub pointers: Vec<Address>,
+    /// For each loop, given by its body and its sizes: whether threads make its iterations faster.
+    pub paces: HashMap<(usize, usize), Pace>,
     /// Bytes that the call takes at its current stage; set only if the session limits them.
     pub taken: usize,
     /// State for entry points that host steps call; absent until the first such call.
@@ -543,6 +546,7 @@ impl State {
             shapes: KeptShapes::default(),
             bases: Vec::new(),
             pointers: Vec::new(),
+            paces: HashMap::new(),
             taken: 0,
             nested: None,
         })

@@ -22,6 +22,8 @@ pub struct Shape {
     pub params: Vec<i64>,
     /// By step: the number of work items of a launch; 0 for other steps.
     pub grids: Vec<i64>,
+    /// By step: whether a launch is so small that a CPU computes it on one thread.
+    pub is_small: Vec<bool>,
     /// By step: the number of blocks of a launch on a GPU; 0 otherwise.
     pub blocks: Vec<u32>,
     /// Dimensions of the outputs; set in the last stage.
@@ -39,6 +41,15 @@ pub struct Shape {
 /// Maximum number of work items: more could never be finished, and below this, arithmetic on chunks cannot overflow.
 const GRID_MAX: i64 = 1 << 48;
 
+/// A launch that takes one thread less than this time is not divided among threads. To hand a part over takes 0.3 us
+/// where the processors share a cache, and 2 us and more where they do not.
+const SMALL_NS: i64 = 1500;
+/// Floating-point operations of products, other operations, and bytes near the processor that a thread of a usual
+/// processor computes or moves in a nanosecond.
+const PRODUCTS_PER_NS: i64 = 40;
+const OPERATIONS_PER_NS: i64 = 4;
+const BYTES_PER_NS: i64 = 60;
+
 impl Shape {
     /// Evaluates the first stage, and the following ones up to a step that binds a symbol.
     pub fn new(program: &Program, entry: &Entry, values: Vec<Option<i64>>) -> Result<Shape> {
@@ -48,6 +59,7 @@ impl Shape {
             offsets: vec![0; entry.buffers.len()],
             params: vec![0; entry.params_at[entry.steps.len()]],
             grids: vec![0; entry.steps.len()],
+            is_small: vec![false; entry.steps.len()],
             blocks: vec![0; entry.steps.len()],
             output_dims: Vec::new(),
             arena_bytes: 0,
@@ -68,6 +80,7 @@ impl Shape {
             + self.values.capacity() * size_of::<Option<i64>>()
             + (words + dims + self.live.capacity()) * size_of::<usize>()
             + self.blocks.capacity() * size_of::<u32>()
+            + self.is_small.capacity()
             + self.output_dims.capacity() * size_of::<Vec<usize>>()
     }
 
@@ -167,6 +180,7 @@ impl Shape {
         match &entry.steps[i].action {
             Action::Launch(launch) => {
                 (self.grids[i], self.blocks[i]) = self.launch(program, entry, i, launch)?;
+                self.is_small[i] = self.is_small(&program.kernels[launch.kernel], entry, i, launch);
                 let writes = &program.kernels[launch.kernel].writes;
                 let part = |written: bool| launch.buffers.iter().zip(writes).filter(move |(_, w)| **w == written);
                 let reads: Vec<usize> = part(false).map(|(&b, _)| b).collect();
@@ -243,6 +257,13 @@ impl Shape {
         let own = Values { launch, params: &self.params[entry.params(i)], bytes: &self.bytes };
         let value = |d: &Dim| d.eval(&|symbol| own.value(None, symbol)).ok();
         value(kernel.flops.as_ref()?).zip(value(kernel.moved_bytes.as_ref()?))
+    }
+
+    /// Whether one thread needs less than `SMALL_NS` for a launch.
+    fn is_small(&self, kernel: &Kernel, entry: &Entry, i: usize, launch: &Launch) -> bool {
+        let per_ns = if plan::is_product(&kernel.class) { PRODUCTS_PER_NS } else { OPERATIONS_PER_NS };
+        let ns = |(flops, bytes): (i64, i64)| (flops / per_ns).max(bytes / BYTES_PER_NS);
+        self.work(kernel, entry, i, launch).is_some_and(|work| ns(work) < SMALL_NS)
     }
 
     /// Proves that the buffers that a step reads are intact, and records which ones its writes destroy. The memory plan

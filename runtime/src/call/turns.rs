@@ -8,6 +8,7 @@
 //! CPU kernels read them, and are copied once otherwise.
 
 use super::Call;
+use super::pace::Pace;
 use super::places::Places;
 use crate::bind::{Given, bind_capacities, bind_symbols};
 use crate::device::{Address, Block, Memory, Order, host_address};
@@ -26,6 +27,9 @@ use std::sync::Arc;
 /// output is the next condition.
 const INPUTS_BEFORE: usize = 2;
 const OUTPUTS_BEFORE: usize = 1;
+
+/// Maximum number of loops and sizes whose pace a session remembers.
+const PACES_MAX: usize = 64;
 
 /// A stack that takes at most this many bytes for all iterations is allocated in full before the loop begins.
 const STACKED_AT_ONCE: usize = 16 << 20;
@@ -77,6 +81,8 @@ impl Stack {
 
 /// The body of a loop, ready to be iterated.
 struct Turns<'a> {
+    /// Index of the body among the entry points.
+    at: usize,
     /// The call of the body, which all iterations share.
     call: Call<'a>,
     shape: Arc<Shape>,
@@ -224,7 +230,7 @@ impl Call<'_> {
         }
         let call = Call { session, program, entry, inputs: &[], stop, memory, watch: None, outside: taken };
         let steps = copies.other_steps;
-        let mut turns = Turns { call, shape, steps, n_carried, initial, pointers, carried, stacks, scalars };
+        let mut turns = Turns { at, call, shape, steps, n_carried, initial, pointers, carried, stacks, scalars };
         turns.place(state)?;
         Ok(Some(turns))
     }
@@ -324,11 +330,28 @@ impl Turns<'_> {
 
     /// Runs the iterations. Returns how many were executed.
     fn run(&mut self, state: &mut State, trips: i64) -> Result<i64> {
+        let key = (self.at, Arc::as_ptr(&self.shape).addr());
+        if !state.paces.contains_key(&key) && state.paces.len() >= PACES_MAX {
+            state.paces.clear();
+        }
+        let mut pace = state.paces.remove(&key).unwrap_or_default();
+        let ran = self.run_at(state, trips, &mut pace);
+        state.paces.insert(key, pace);
+        ran
+    }
+
+    /// As `run`; `pace` decides which threads compute an iteration.
+    fn run_at(&mut self, state: &mut State, trips: i64, pace: &mut Pace) -> Result<i64> {
         let entry = self.call.entry;
         for turn in 0..trips {
             self.call.stop.check()?;
+            let begun = pace.begins();
             self.move_pointers(state, turn as usize, trips)?;
-            let order = if turn % 2 == 0 { Order::Forth } else { Order::Back };
+            let order = match turn % 2 {
+                _ if pace.is_alone() => Order::Alone,
+                0 => Order::Forth,
+                _ => Order::Back,
+            };
             for (i, step) in self.steps.iter().map(|&i| (i, &entry.steps[i])) {
                 match &step.action {
                     Action::Launch(launch) => {
@@ -349,6 +372,7 @@ impl Turns<'_> {
             if self.scalars.as_ref()[MORE] == 0 {
                 return Ok(turn + 1);
             }
+            pace.ended(begun);
         }
         Ok(trips)
     }

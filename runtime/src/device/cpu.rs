@@ -128,7 +128,10 @@ impl Queue for CpuQueue {
         };
         // The arguments lie in the closure itself, so that they are one indirection away from the job.
         let piece = move |worker, begin, end| pieces.piece(worker, begin, end);
-        if work.order != Order::Any {
+        if work.is_small || work.order == Order::Alone {
+            piece(0, 0, work.items);
+            stop.check()?;
+        } else if work.order != Order::Any {
             let go_on = || !stop.possible() || stop.go_on();
             self.pool.for_each_again(work.items, work.order == Order::Back, &go_on, &piece);
             stop.check()?;

@@ -230,6 +230,8 @@ pub(crate) struct Work<'a> {
     pub params: &'a [i64],
     /// Number of work items, for devices that split them.
     pub items: i64,
+    /// Whether all items together are so few that one thread computes them.
+    pub is_small: bool,
     /// Number of blocks of threads, for devices that run PTX.
     pub blocks: u32,
     /// Scratch bytes of each worker.
@@ -247,6 +249,8 @@ pub(crate) enum Order {
     /// in its cache.
     Forth,
     Back,
+    /// The caller's thread computes all items.
+    Alone,
 }
 
 /// Memory of a device, freed when it is dropped.
