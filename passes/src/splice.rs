@@ -151,22 +151,13 @@ fn share_statements(kernel: &mut Kernel) {
         let new = statement.body.renumbered(&|k| map[k], &|d| rename(d, &|_| None, &|k| map[k]));
         let new = Statement { body: new, dtype: statement.dtype };
         // Bodies are short: comparing statements is faster than hashing them.
-        map.push(body.iter().position(|known| is_same(known, &new)).unwrap_or(body.len()));
+        map.push(body.iter().position(|known| *known == new).unwrap_or(body.len()));
         if map.last() == Some(&body.len()) {
             body.push(new);
         }
     }
     kernel.body = body;
     renumber_stores(kernel, &map);
-}
-
-/// Compares statements; zeros of different signs differ.
-fn is_same(a: &Statement, b: &Statement) -> bool {
-    a.dtype == b.dtype
-        && match (&a.body, &b.body) {
-            (Body::Const(a), Body::Const(b)) => a.to_bits() == b.to_bits(),
-            (a, b) => a == b,
-        }
 }
 
 /// Renumbers the statements in stores.

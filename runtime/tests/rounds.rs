@@ -1,7 +1,6 @@
 //! all interleavings of the threads of a pool in small jobs (`src/pool/rounds.rs`), explored by loom
 
 #[path = "../src/pool/rounds.rs"]
-#[allow(dead_code)]
 mod rounds;
 
 /// The names of `src/pool/sync.rs`, for loom, which treats sequentially consistent accesses as acquire and release:
@@ -159,9 +158,13 @@ fn a_job_that_ends_early_computes_nothing_afterwards() {
         unsafe { rounds.compute(1, &job, || {}) };
         // Accesses of a worker at the same time would be noticed here.
         assert!(items.counts().iter().all(|&count| count <= 1));
-        // The next job is computed as a whole.
+        // The next job is computed as a whole, as it is by the caller alone.
         let items = Items::new(3);
         let count = |_: usize, begin: i64, _: i64| items.count(begin as usize);
+        let twin = Items::new(3);
+        let count_twin = |_: usize, begin: i64, end: i64| (begin..end).for_each(|at| twin.count(at as usize));
+        Job::new(3, (2, false), &|| true, &count_twin).alone();
+        assert_eq!(twin.counts(), [1; 3]);
         let job = Job::new(3, (1, false), &|| true, &count);
         // SAFETY: as above.
         unsafe { rounds.compute(2, &job, || {}) };

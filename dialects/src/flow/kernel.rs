@@ -27,7 +27,7 @@ pub struct Memlet {
     pub index: Vec<Dim>,
 }
 
-/// How a statement of a kernel computes its value. Constants are equal if their bits are.
+/// The computation of a statement's value. Two constants are equal if their bits are.
 #[derive(Clone, Debug)]
 pub enum Body {
     /// Reads an operand. An index that contains a `$k` is checked against the container's dimension at run time; other

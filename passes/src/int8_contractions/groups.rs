@@ -221,7 +221,7 @@ fn left_in_groups(program: &Program, uses: &Uses, (at, load): (usize, usize), si
     }
     let k_var = k.outer.len();
     let index: Vec<Dim> = rest.iter().cloned().chain([Kernel::var(k_var), Kernel::var(k_var + 1)]).collect();
-    Factor::of(program, uses, (load, made), &index)
+    Factor::at_index(program, uses, (load, made), &index)
 }
 
 /// Returns the codes that a load reads through the kernel that dequantises them, the number of groups along K, and the

@@ -160,11 +160,11 @@ impl Factor {
         if memlet.index.iter().any(from_data) {
             return None;
         }
-        Factor::of(program, uses, (load, step.args[memlet.container]), &memlet.index)
+        Factor::at_index(program, uses, (load, step.args[memlet.container]), &memlet.index)
     }
 
     /// Returns the operand that is `load` in the contraction and the element at `index` of container `id`.
-    fn of(program: &Program, uses: &Uses, (load, id): (usize, Id), index: &[Dim]) -> Option<Factor> {
+    fn at_index(program: &Program, uses: &Uses, (load, id): (usize, Id), index: &[Dim]) -> Option<Factor> {
         let maker = uses.producers[id]?;
         let (result, made) =
             (program.steps[maker].results.iter().position(|r| *r == id)?, kernel(&program.steps[maker])?);

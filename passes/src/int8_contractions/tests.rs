@@ -108,7 +108,7 @@ fn padded_images() {
     }
 }
 
-/// How the left factor of a contraction in groups is made.
+/// The forms of the left factor of a contraction in groups.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Left {
     Floats,

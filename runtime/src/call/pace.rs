@@ -26,7 +26,7 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// Whether the caller's thread computes the next iteration alone.
+    /// Returns whether the caller's thread computes the next iteration alone.
     pub fn is_alone(&self) -> bool {
         match self.turn {
             at if TOGETHER.contains(&at) => false,

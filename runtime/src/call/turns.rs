@@ -252,15 +252,9 @@ impl Copies {
         let mut copies = Copies { stack_of: vec![None; n_carried], other_steps: vec![] };
         let is_copy = |action: &Action| matches!(action, Action::Copy(_));
         let last = entry.steps.iter().rposition(|step| !is_copy(&step.action)).map_or(0, |at| at + 1);
-        for (i, step) in entry.steps.iter().enumerate() {
-            let Action::Copy(Copy { from, to }) = &step.action else {
-                copies.other_steps.push(i);
-                continue;
-            };
-            if i < last {
-                copies.other_steps.push(i);
-                continue;
-            };
+        copies.other_steps.extend(0..last);
+        for (i, step) in entry.steps.iter().enumerate().skip(last) {
+            let Action::Copy(Copy { from, to }) = &step.action else { continue };
             let carried = output(*from).and_then(|at| at.checked_sub(OUTPUTS_BEFORE)).filter(|at| *at < n_carried);
             let stack = output(*to).and_then(|at| at.checked_sub(OUTPUTS_BEFORE + n_carried));
             match (carried, stack) {
